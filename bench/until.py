@@ -35,7 +35,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, fill
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import find_stubs
@@ -171,7 +171,7 @@ def run_packages(names: Sequence[str], each: int, client: EngineClient, num_trie
 
 def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
     """Random functions of the package, with their files and the tests that name them."""
-    tests, found = ReachingTests(find_place(root)), []
+    tests, found = ReachingTests(find_repository(root)), []
     for path in sorted(root.rglob("*.py")):
         if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):
             continue

@@ -12,7 +12,7 @@ from midfill_infill.context.references import find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository import exclusions, git
 from midfill_infill.repository.exclusions import Stamps, find_exclusion, find_exclusions, is_ignored
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.repository.walk import find_ignored
 from midfill_infill.text.document import Document
 
@@ -59,7 +59,7 @@ def ask(root: Path, names: Collection[str]) -> set[str]:
     found = find_exclusions([root / name for name in names])
     assert set(found.values()) <= {IGNORED}
     ignored = {path.relative_to(root).as_posix() for path in found}
-    assert ignored == find_ignored(find_place(root), list(names))
+    assert ignored == find_ignored(find_repository(root), list(names))
     assert ignored == {name for name in names if find_exclusion(root / name, (), Stamps()) == IGNORED}
     return ignored
 

@@ -17,7 +17,7 @@ from midfill_infill.measuring.judging import EXACT, MIN_LINES, ComparedText, fit
 from midfill_infill.measuring.outcomes import GapOutcome, Store
 from midfill_infill.measuring.table import Measured, Share, describe_choice, describe_sureness
 from midfill_infill.repository.changes import find_changed
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.repository.walk import list_files
 from midfill_infill.splicing.splice import splice
 
@@ -96,7 +96,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def draw(root: Path) -> Callable[..., list[Gap]]:
     def draw_from(lines: int = 50, bodies: int = 50, changed: str | None = None, seed: int = 0) -> list[Gap]:
-        return draw_gaps(find_place(root), root, {"line": lines, "body": bodies}, changed, seed)
+        return draw_gaps(find_repository(root), root, {"line": lines, "body": bodies}, changed, seed)
 
     return draw_from
 
@@ -157,7 +157,7 @@ def test_folders_are_named_as_they_are(root: Path) -> None:
         (root / name).parent.mkdir()
         (root / name).write_text("x = 1\n")
     for name in ("[a]", ":b"):
-        assert list_files(find_place(root), root / name) == [f"{name}/x.py"]
+        assert list_files(find_repository(root), root / name) == [f"{name}/x.py"]
 
 
 def test_lines_are_counted_as_git_counts_them(root: Path) -> None:

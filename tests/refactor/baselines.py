@@ -17,7 +17,7 @@ from tests.refactor.real_repositories import fetch
 
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.verifying.verify import Verifier
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
@@ -67,7 +67,7 @@ def say(output: str) -> str:
 
 
 def run_inside(root: Path, words: tuple[str, ...], folder: Path) -> tuple[sandbox.Outcome, list[str], list[str]]:
-    place = find_place(root)
+    place = find_repository(root)
     notes: list[str] = []
     with (
         Journal.create(folder / "run.db", {"run": "baseline"}) as journal,

@@ -81,9 +81,9 @@ def many(num_files: int, per_file: int) -> Iterator[PlannedFile]:
 
 def measure_journal(folder: Path, num_files: int) -> None:
     from midfill_infill.refactor.journal.runs import find_run, journal_of
-    from midfill_infill.repository.places import find_place
+    from midfill_infill.repository.roots import find_repository
 
-    place = find_place(folder)
+    place = find_repository(folder)
     began = time.perf_counter()
     meta = {"run": "20260101-000000-0000", "planned_at": ""}
     with Journal.create(journal_of(place, "20260101-000000-0000"), meta) as journal:

@@ -31,7 +31,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.refactor.reporting import export
 from midfill_infill.refactor.verifying import verify as verifying
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 
 CODE = "def add(a, b):\n    ...\n\n\nclass Box:\n    def size(self):\n        raise NotImplementedError\n"
 
@@ -96,7 +96,7 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
 
 
 def test_suggestions_that_nobody_reviewed_are_not_written(root: Path, generated: None) -> None:
-    with sqlite3.connect(find_run(find_place(root))) as db:
+    with sqlite3.connect(find_run(find_repository(root))) as db:
         db.execute("UPDATE fills SET certainty = 0.4, is_suggestion = 1 WHERE hole = 1")
     held = run("apply", "--all")
     assert "1 hole written in 1 file" in held.stderr
@@ -150,7 +150,7 @@ def test_what_git_put_back_and_brought_again_is_undone(root: Path, generated: No
 
 
 def test_a_suggestion_that_was_written_once_is_written_again(root: Path, generated: None) -> None:
-    with sqlite3.connect(find_run(find_place(root))) as db:
+    with sqlite3.connect(find_run(find_repository(root))) as db:
         db.execute("UPDATE fills SET certainty = 0.4, is_suggestion = 1 WHERE hole = 1")
     run("review", stdin="y\ny\n")
     assert "2 holes written" in run("apply").stderr
@@ -213,7 +213,7 @@ def test_a_dry_run_prints_the_plan_and_makes_no_run(root: Path) -> None:
     result = run("plan", "--stubs", "--dry-run")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["name"] for line in lines] == ["add", "Box.size"]
-    assert list_runs(find_place(root)) == []
+    assert list_runs(find_repository(root)) == []
 
 
 def test_apply_with_verify_writes_only_what_passes(root: Path, generated: None) -> None:
@@ -324,7 +324,7 @@ def test_verify_says_what_it_could_not_take_out(root: Path, generated: None, mon
 
 @pytest.mark.parametrize("words", [["apply", "--all"], ["undo"], ["verify", "-c", "true", "--no-sandbox"]])
 def test_nothing_is_written_while_a_review_is_open(root: Path, generated: None, words: list[str]) -> None:
-    with hold_lock(find_run(find_place(root)).with_name("lock"), "review"):
+    with hold_lock(find_run(find_repository(root)).with_name("lock"), "review"):
         result = run(*words)
     assert result.exit_code == 5 and f"process {os.getpid()} (review)" in result.stderr
     assert (root / "a.py").read_text() == CODE
@@ -344,7 +344,7 @@ os.kill(os.getpid(), 9)
 
 def test_readers_roll_back_what_a_killed_writer_left(root: Path, generated: None) -> None:
     run("review", stdin="y\nn\n")
-    journal = find_run(find_place(root))
+    journal = find_run(find_repository(root))
     hot, left = journal.with_name("run.db-journal"), []
     for words in (["status"], ["export"], ["check", "a.py"]):
         subprocess.run([sys.executable, "-c", HALF_A_TRANSACTION, str(journal)], check=False)
@@ -356,7 +356,7 @@ def test_readers_roll_back_what_a_killed_writer_left(root: Path, generated: None
 
 def test_a_journal_that_cannot_be_read_is_no_clean_check(root: Path) -> None:
     run("plan", "--stubs")
-    find_run(find_place(root)).write_bytes(b"torn" * 1000)
+    find_run(find_repository(root)).write_bytes(b"torn" * 1000)
     (root / "a.py").write_text("x = 1\n")
     result = run("check")
     assert result.exit_code == 6 and "the source files are not affected" in result.stderr
@@ -511,7 +511,7 @@ def test_commands_that_are_refused_exit_5(root: Path, generated: None) -> None:
     dirty = run("apply", "--all")
     assert dirty.exit_code == 5 and "uncommitted changes: a.py" in dirty.stderr
     assert run("apply", "--all", "--allow-dirty").exit_code == 0
-    lock = state_folder(find_place(root)) / "lock"
+    lock = state_folder(find_repository(root)) / "lock"
     with open(lock, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         held = run("undo")
@@ -571,10 +571,13 @@ def test_a_disk_that_fails_exits_6(root: Path, generated: None, monkeypatch: pyt
 
 
 def test_a_plan_without_holes_makes_no_run(root: Path, generated: None) -> None:
-    before = list_runs(find_place(root))
+    before = list_runs(find_repository(root))
     empty = run("plan", "--name", "nowhere:*")
     assert (empty.exit_code, empty.stdout) == (1, "") and "no hole is found, so there is no new run" in empty.stderr
-    assert list_runs(find_place(root)) == before and len(os.listdir(state_folder(find_place(root)) / "runs")) == 1
+    assert (
+        list_runs(find_repository(root)) == before
+        and len(os.listdir(state_folder(find_repository(root)) / "runs")) == 1
+    )
     assert "2 holes written" in run("apply", "--all").stderr
     assert run("status", "--run", "").exit_code == 2, "an id that a script does not have is not the latest"
 
@@ -582,27 +585,29 @@ def test_a_plan_without_holes_makes_no_run(root: Path, generated: None) -> None:
 def test_runs_are_listed_and_deleted(root: Path, generated: None) -> None:
     run("plan", "--name", "a:*", "--where", "lines > 0", "--intent", "be short")
     run("plan", "--recipe", "fill-stubs")
-    ids = list_runs(find_place(root))
+    ids = list_runs(find_repository(root))
     listed = run("runs").stdout.splitlines()
     assert [line.split(",")[0] for line in listed] == ids and "--stubs: 2 generated" in listed[0]
     assert "--name 'a:*' --where 'lines > 0' --intent 'be short': 2 planned" in listed[1]
     assert [json.loads(line)["holes"] for line in run("runs", "--json").stdout.splitlines()][0] == {"generated": 2}
-    with hold_lock(find_run(find_place(root), ids[0]).with_name("lock"), "review"):
-        assert run("runs", "--delete", ids[0]).exit_code == 5 and list_runs(find_place(root)) == ids
+    with hold_lock(find_run(find_repository(root), ids[0]).with_name("lock"), "review"):
+        assert run("runs", "--delete", ids[0]).exit_code == 5 and list_runs(find_repository(root)) == ids
     assert run("runs", "--delete", "nope").exit_code == 2
-    assert f"deleted {ids[0]}, " in run("runs", "--delete", ids[0]).stdout and list_runs(find_place(root)) == ids[1:]
-    find_run(find_place(root), ids[1]).write_bytes(b"torn" * 1000)
+    assert (
+        f"deleted {ids[0]}, " in run("runs", "--delete", ids[0]).stdout and list_runs(find_repository(root)) == ids[1:]
+    )
+    find_run(find_repository(root), ids[1]).write_bytes(b"torn" * 1000)
     assert f"{ids[1]}: the journal" in run("runs").stdout
     assert run("runs", "--keep", "2").stdout == "" and run("runs", "--keep", "1").exit_code == 0
-    assert list_runs(find_place(root)) == ids[2:] and (root / "a.py").read_text() == CODE
+    assert list_runs(find_repository(root)) == ids[2:] and (root / "a.py").read_text() == CODE
 
 
 def test_runs_with_fills_in_their_files_are_kept(root: Path, generated: None) -> None:
     run("apply", "--all")
-    (run_id,) = list_runs(find_place(root))
+    (run_id,) = list_runs(find_repository(root))
     kept = run("runs", "--keep", "0")
     assert kept.exit_code == 0 and f"kept {run_id}, because `undo` needs it for 2 fills" in kept.stderr
-    assert list_runs(find_place(root)) == [run_id]
+    assert list_runs(find_repository(root)) == [run_id]
     assert f"deleted {run_id}, " in run("runs", "--keep", "0", "--delete", run_id).stdout
     assert run("runs").stderr == "there is no run: `midfill refactor plan` makes one\n"
 

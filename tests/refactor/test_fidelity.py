@@ -16,7 +16,7 @@ from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.writing.apply import Writer, written_holes
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.text.document import Document
 
 PLAIN = b"def f(a):\n    ...\n\n\nX = 1\n"
@@ -89,7 +89,7 @@ def facts(path: Path) -> tuple[object, ...]:
 
 def change(root: Path) -> tuple[int, bool]:
     """Plans, generates, applies; returns how many holes were written and whether anything was said of the others."""
-    place, planning = find_place(root), Planning()
+    place, planning = find_repository(root), Planning()
     with Journal(make_run(place, Request(Selection(stubs=True)), planning)) as journal:
         generate(journal, place.root, ScriptedWorkers(lambda _: "y = a\nreturn y"), jobs=1)
         journal.accept(journal.acceptable())
@@ -118,7 +118,7 @@ def test_a_file_is_written_and_restored_byte_for_byte_or_left_alone(tmp_path: Pa
     head, _, tail = case.data.partition(b"...")
     assert path.read_bytes() == head + case.fill + tail and facts(path) == before
     Document.read(path)
-    place = find_place(root)
+    place = find_repository(root)
     with Journal(find_run(place)) as journal:
         assert Writer(journal, root).undo(written_holes(journal)).troubles == []
     assert path.read_bytes() == case.data and facts(path) == before

@@ -25,7 +25,7 @@ from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.reporting.export import exported, patch
 from midfill_infill.refactor.writing.apply import Writer
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 
 NUM_FILES, NUM_HOLES = 6, 18
 
@@ -37,7 +37,7 @@ def place(quick_path: Path) -> Repository:
     for number in range(NUM_FILES):
         functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(3))
         (root / f"m{number}.py").write_text(f"# module {number}\n\n\n" + "\n\n".join(functions))
-    return find_place(root)
+    return find_repository(root)
 
 
 def new_run(place: Repository, seed: int = 0) -> Path:

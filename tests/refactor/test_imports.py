@@ -19,7 +19,7 @@ from midfill_infill.refactor.reporting.export import exported
 from midfill_infill.refactor.verifying.verify import Verifier
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.imports import find_undefined, put_in, take_out
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.text.document import Document
@@ -119,7 +119,7 @@ def fill_all(root: Path) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     init_git(root)
-    run = make_run(find_place(root), Request(Selection(stubs=True, names=("pkg.a:*",))), Planning())
+    run = make_run(find_repository(root), Request(Selection(stubs=True, names=("pkg.a:*",))), Planning())
     with Journal(run) as journal:
         generate(journal, root, ScriptedWorkers(answer), jobs=1)
         journal.accept(journal.acceptable())
@@ -186,7 +186,7 @@ def test_the_copy_that_is_tested_has_what_its_fills_need(
     with Journal(fill_all(tmp_path / "repo")) as journal:
         if is_written:
             Writer(journal, tmp_path / "repo").apply(list(journal.holes_in(State.ACCEPTED)), is_git=True)
-        with open_copy(find_place(tmp_path / "repo"), sandboxed=False) as copy:
+        with open_copy(find_repository(tmp_path / "repo"), sandboxed=False) as copy:
             Verifier(copy, journal, [1, 2], Command(("true",), sandboxed=False)).put(chosen)
             text = (copy.mirror.work / "src/pkg/a.py").read_text()
     assert ("import json" in text, "Box" in text, "numpy" in text) == (bool(chosen), 1 in chosen, 2 in chosen)

@@ -14,7 +14,7 @@ from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.writing.apply import Writer
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.text.document import Document
 
 LEFT = [
@@ -175,7 +175,7 @@ def test_a_plan_lists_what_it_does_not_follow(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     planning = Planning()
     request = Request(Selection(recipe="migrate-call=old.api.load:fresh.api.read"), folder=tmp_path)
-    found = [file.path for file in find_holes(find_place(tmp_path), request, planning)]
+    found = [file.path for file in find_holes(find_repository(tmp_path), request, planning)]
     assert found == ["a.py"]
     assert planning.unfollowed == [
         ("a.py", 3, "load is used, not called"),
@@ -203,7 +203,7 @@ def test_what_is_written_calls_the_new_function(tmp_path: Path) -> None:
         "def g(load):\n    return load(2)\n\n\nx = load(3)\n"
     )
     selection = Selection(recipe="migrate-call=old.api.load:fresh.api.read")
-    with Journal(make_run(find_place(tmp_path), Request(selection, folder=tmp_path), Planning())) as journal:
+    with Journal(make_run(find_repository(tmp_path), Request(selection, folder=tmp_path), Planning())) as journal:
         generate(journal, tmp_path, ScriptedWorkers(lambda _: "path"), jobs=1)
         journal.accept(journal.acceptable())
         Writer(journal, tmp_path).apply(list(journal.holes_in(State.ACCEPTED)), is_git=False)

@@ -12,7 +12,7 @@ import pytest
 from tests.refactor.trees import init_git
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox import copy, mirror
 from midfill_infill.sandbox.inventory import take_inventory
 from midfill_infill.sandbox.mirror import Mirror
@@ -151,7 +151,7 @@ def test_a_copy_has_all_that_a_tree_has(tmp_path: Path) -> None:
     subprocess.run(words, cwd=root, check=True, capture_output=True)
     (root / "linked").mkdir()
     (root / "linked/node_modules").symlink_to(root / "packages/x/node_modules")
-    found = take_inventory(find_place(root), max_ignored_bytes=3000)
+    found = take_inventory(find_repository(root), max_ignored_bytes=3000)
     assert {"pkg/_version.py", "pkg/fast.so", "sub/sub.py", "sub/.git", "data/small", "certs/test.pem"} <= {
         *found.files
     }
@@ -195,5 +195,5 @@ def test_a_copy_takes_links_that_lead_to_themselves(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "loop.py").symlink_to("loop.py")
     (tmp_path / "venv").symlink_to("venv")
-    inventory = take_inventory(find_place(tmp_path))
+    inventory = take_inventory(find_repository(tmp_path))
     assert sorted(inventory.files) == ["a.py", "loop.py", "venv"] and inventory.targets == []

@@ -18,7 +18,7 @@ from midfill_infill.refactor.journal.runs import find_run, new_run_id
 from midfill_infill.refactor.planning import plan as plans
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 
 STUB = "def {}():\n    ...\n"
 
@@ -34,7 +34,7 @@ def plan(
 ) -> tuple[list[tuple[str, str | None]], Planning]:
     planning = Planning()
     request = Request(selection or Selection(stubs=True), folder=root, **options)  # type: ignore[arg-type]
-    found = find_holes(find_place(root), request, planning)
+    found = find_holes(find_repository(root), request, planning)
     return [(file.path, hole.name) for file in found for hole in file.holes], planning
 
 
@@ -99,7 +99,7 @@ def test_functions_are_selected_by_their_names(tmp_path: Path, name: str, expect
 def test_a_query_fills_what_it_captures(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": "x = 1\ny = compute(2)\n", "b.go": "package b\n"})
     query = "(assignment right: (call) @fill)"
-    planned = list(find_holes(find_place(tmp_path), Request(Selection(query=query)), Planning()))
+    planned = list(find_holes(find_repository(tmp_path), Request(Selection(query=query)), Planning()))
     data = (tmp_path / "a.py").read_bytes()
     assert [data[hole.start_byte : hole.end_byte] for hole in planned[0].holes] == [b"compute(2)"]
 
@@ -111,7 +111,7 @@ def test_the_context_of_a_query_is_shown_however_far_it_is(tmp_path: Path) -> No
     (module (expression_statement (assignment left: (identifier) @name) @context) (_)*
       (function_definition body: (block) @fill) (#eq? @name "RATE"))
     """
-    workers, place = ScriptedWorkers(), find_place(tmp_path)
+    workers, place = ScriptedWorkers(), find_repository(tmp_path)
     with Journal(make_run(place, Request(Selection(query=query)), Planning())) as journal:
         assert [row.hole.context for row in journal.holes_in(State.PLANNED)] == [((0, 8),)]
         generate(journal, tmp_path, workers, jobs=1)
@@ -174,7 +174,7 @@ def test_given_names_that_are_ignored_are_left_out(tmp_path: Path, git: bool) ->
 
 def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"a.py": STUB.format("a")})
-    place = find_place(tmp_path)
+    place = find_repository(tmp_path)
     path = make_run(place, Request(Selection(stubs=True)), Planning())
     assert find_run(place) == path
 
@@ -191,7 +191,7 @@ def test_a_run_stands_only_when_its_plan_is_whole(tmp_path: Path, monkeypatch: p
 def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callable[..., list[Any]]) -> None:
     write(tmp_path, {"a.py": STUB.format("a")})
     synced = record_calls(plans, "sync_folder")
-    path = make_run(find_place(tmp_path), Request(Selection(stubs=True)), Planning())
+    path = make_run(find_repository(tmp_path), Request(Selection(stubs=True)), Planning())
     runs = path.parent.parent
     assert {path.parent, runs, runs.parent} <= {folder for (folder,) in synced}
 
@@ -208,7 +208,7 @@ def test_an_intent_stands_above_every_hole_and_in_no_fill(tmp_path: Path) -> Non
         tmp_path,
         {"a.py": "def f(p):\n    ...\n\n\ndef g(p):\n    return p\n", "b.go": "package b\n\nfunc h() int {\n}\n"},
     )
-    workers, place = ScriptedWorkers(), find_place(tmp_path)
+    workers, place = ScriptedWorkers(), find_repository(tmp_path)
     request = Request(Selection(stubs=True), intent="use pathlib")
     with Journal(make_run(place, request, Planning())) as journal:
         generate(journal, tmp_path, workers, jobs=1)
@@ -235,17 +235,17 @@ def test_links_that_lead_to_themselves_are_no_files_and_no_root(tmp_path: Path) 
     (tmp_path / "t.py").write_text("def f():\n    ...\n")
     for name in ("loop.py", "folder"):
         (tmp_path / name).symlink_to(name)
-    place, planning = find_place(tmp_path), Planning()
+    place, planning = find_repository(tmp_path), Planning()
     names = ("t.py", "loop.py", "folder/x.py")
     request = Request(Selection(stubs=True), names=tuple(str(tmp_path / name) for name in names))
     assert [planned.path for planned in find_holes(place, request, planning)] == ["t.py"]
     with pytest.raises(MidfillError, match="folder is not a folder"):
-        find_place(tmp_path / "folder")
+        find_repository(tmp_path / "folder")
 
 
 def test_a_git_file_that_names_no_folder_makes_no_repository(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("")
     (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
-    assert find_place(tmp_path).git_folders == ()
+    assert find_repository(tmp_path).git_folders == ()
     (tmp_path / ".git").write_text("gitdir: .\n")
-    assert find_place(tmp_path).git_folders == (tmp_path,)
+    assert find_repository(tmp_path).git_folders == (tmp_path,)

@@ -23,7 +23,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Edit
 
@@ -318,7 +318,7 @@ def test_each_recipe_has_its_promise() -> None:
 def test_a_fill_that_breaks_its_promise_is_not_clean(tmp_path: Path, query: str | None) -> None:
     (tmp_path / "m.py").write_text(f"{CLASS}def f(a, b=1):\n    return a\n\n\ndef g(a):\n    return a\n")
     init_git(tmp_path)
-    place = find_place(tmp_path)
+    place = find_repository(tmp_path)
     run = make_run(place, Request(Selection(recipe="add-type-hints", query=query)), Planning())
     with Journal(run) as journal:
         types = chain(["A, x"], repeat("A"))

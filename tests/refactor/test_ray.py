@@ -21,7 +21,7 @@ from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.refactor.reporting.export import exported, patch
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 
 ROOT = Path(__file__).parent.parent.parent
 PER_FILE = 10
@@ -45,7 +45,7 @@ def make_place(root: Path, num_files: int) -> Repository:
     for number in range(num_files):
         functions = (f"def f_{number}_{index}(a, b):\n    ...\n" for index in range(PER_FILE))
         (root / f"m{number}.py").write_text("\n\n".join(functions))
-    return find_place(root)
+    return find_repository(root)
 
 
 def fill_run(place: Repository, workers: Any, jobs: int) -> tuple[Path, bytes]:

@@ -19,7 +19,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.writing.apply import Writer
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/refactor.md").read_text("utf-8")
 _LINES = re.findall(r"^(midfill refactor plan .*?) +# ", PAGE, re.MULTILINE)
@@ -93,7 +93,7 @@ def test_each_task_of_the_page_is_planned_filled_and_applied(repository: Path, c
     assert {(line["file"], line["name"]) for line in map(json.loads, said.splitlines())} == holes
     assert runner.invoke(build_app(), words).exit_code == 0
     before = {path: (repository / path).read_bytes() for path in FILES}
-    with Journal(find_run(find_place(repository))) as journal:
+    with Journal(find_run(find_repository(repository))) as journal:
         generate(journal, repository, ScriptedWorkers(lambda request: answer(request, text)), jobs=1)
         chosen = journal.acceptable()
         assert chosen and set(journal.counts()) <= {State.GENERATED, State.FAILED}

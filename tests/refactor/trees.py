@@ -9,7 +9,7 @@ from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, HoleRow, PlannedFile, State
 from midfill_infill.refactor.journal.runs import journal_of, new_run_id, state_folder
 from midfill_infill.repository.content import digest
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.text.spans import Hole
 
 HOLE = b"..."
@@ -77,7 +77,7 @@ GIT_USER = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit
 
 def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED) -> Tree:
     """A run over the holes of `files`, which are below `root` already."""
-    place = find_place(root)
+    place = find_repository(root)
     run_id = new_run_id()
     path = journal_of(place, run_id)
     after = {}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.until.choosing import ReachingTests, add_tests, guess_commands, place_tests
 
 pytestmark = needs_bubblewrap
@@ -97,7 +97,7 @@ def test_until_is_refused_together_with_shards(root: Path) -> None:
 
 
 def place(root: Path) -> Repository:
-    return find_place(root)
+    return find_repository(root)
 
 
 def test_which_tests_reach_a_function(root: Path) -> None:

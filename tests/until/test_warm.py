@@ -13,7 +13,7 @@ from tests.until.shops import PYTEST, SHOP, UNITTEST, needs_bubblewrap
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.sandbox.copy import Copy, scratch_folder
 from midfill_infill.sandbox.runner import Ran, Runner
@@ -29,7 +29,7 @@ pytestmark = needs_bubblewrap
 
 def open_runner(root: Path, line: str, timeout_s: float = 60.0, *, sandboxed: bool = True) -> Iterator[Runner]:
     with scratch_folder() as folder:
-        copy = Copy(find_place(root), folder, sandboxed=sandboxed)
+        copy = Copy(find_repository(root), folder, sandboxed=sandboxed)
         command = read_command(line, timeout_s, sandboxed=sandboxed)
         with closing(Runner(copy, command)) as runner:
             yield runner

@@ -71,11 +71,11 @@ def measure_command(
     """
     with report_failures(as_json=json_output):
         from midfill_infill.measuring.gaps import draw_gaps
-        from midfill_infill.repository.places import find_place
+        from midfill_infill.repository.roots import find_repository
 
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "name a folder or a file")
-        place = find_place(path if path.is_dir() else path.absolute().parent)
+        place = find_repository(path if path.is_dir() else path.absolute().parent)
         gaps = mix(draw_gaps(place, path, {"line": lines, "body": bodies}, changed, seed))
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"

@@ -19,7 +19,7 @@ from midfill_infill.languages import find_language
 from midfill_infill.repository import git, guards, walk
 from midfill_infill.repository.changes import ChangedLines, find_changed
 from midfill_infill.repository.exclusions import find_exclusions
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.syntax.bodies import body_hole
 from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.syntax.outline import outline

@@ -12,7 +12,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.repository import git, guards
 from midfill_infill.repository.exclusions import is_ignored
 from midfill_infill.repository.patterns import Patterns, read_lines
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 
 FOREIGN: Final = (
     "linguist-generated",

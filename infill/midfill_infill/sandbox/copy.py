@@ -10,7 +10,7 @@ from typing import Final
 
 from midfill_infill.engines.records import locked
 from midfill_infill.errors import MidfillError
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox import run
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.inventory import take_inventory

@@ -13,7 +13,7 @@ from typing import Final
 from midfill_infill.repository import walk
 from midfill_infill.repository.exclusions import is_secret
 from midfill_infill.repository.git import list_files
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 
 # For all ignored files: built modules and generated sources are small, data sets and build trees are not.
 MAX_IGNORED_BYTES: Final = 512 << 20

@@ -15,7 +15,7 @@ from midfill_infill.context.neighbors import is_test
 from midfill_infill.context.references import read_text
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.repository.walk import list_files
 from midfill_infill.text.document import Document
 from midfill_infill.text.encoding import is_decoded
@@ -123,7 +123,7 @@ def place_tests(line: str, path: Path, functions: Sequence[str | None], folder: 
         return line
     file = Path(os.path.realpath(path))
     real_folder = Path(os.path.realpath(folder))
-    reaching_tests = ReachingTests(find_place(real_folder if file.is_relative_to(real_folder) else file.parent))
+    reaching_tests = ReachingTests(find_repository(real_folder if file.is_relative_to(real_folder) else file.parent))
     tests: dict[Path, None] = {}
     for name in functions:
         tests |= dict.fromkeys(reaching_tests.find(file, name))
@@ -158,7 +158,7 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
         for name in ("venv", ".venv"):
             if (root / name / "bin/pytest").exists():
                 pytest = f"{name}/bin/pytest -q"
-        if ReachingTests(find_place(root)).find(file):
+        if ReachingTests(find_repository(root)).find(file):
             commands += [f"{pytest} {PLACEHOLDER}", pytest]
         elif _matches(root / "pyproject.toml", "pytest"):
             commands.append(pytest)

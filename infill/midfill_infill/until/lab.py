@@ -13,7 +13,7 @@ from typing import Final
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Options, Preview
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.failures import Failure, Frame
@@ -360,9 +360,9 @@ def open_lab(
     """
     file = Path(os.path.realpath(path))
     folder = Path(os.path.realpath(folder))
-    place = find_place(folder)
+    place = find_repository(folder)
     if not file.is_relative_to(place.root):
-        place = find_place(file.parent)
+        place = find_repository(file.parent)
     if place.root == Path(place.root.anchor) or place.root in find_homes():
         message = f"{place.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", message, "run it in the folder of the project")

@@ -16,7 +16,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import Trouble
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, journal_of
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.text.visible import plural as plural
 from midfill_infill.text.visible import visible
 
@@ -52,7 +52,7 @@ def open_run(root: Path, run: str | None, doing: str = "") -> Iterator[tuple[Rep
     With `doing`, the name of a command, the run is locked for this command and its journal can be written; otherwise
     the journal is read-only.
     """
-    place = find_place(root)
+    place = find_repository(root)
     with Journal(find_run(place, run), read_only=not doing) as journal:
         lock = journal_of(place, str(journal.get_meta("run"))).with_name("lock")
         with hold_lock(lock, doing) if doing else nullcontext():

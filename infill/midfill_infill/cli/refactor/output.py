@@ -20,8 +20,8 @@ from midfill_infill.refactor.journal.runs import delete_run, find_run, journal_o
 from midfill_infill.refactor.planning.plan import Planning, Request
 from midfill_infill.refactor.planning.recipes import REGISTRY
 from midfill_infill.refactor.reporting import export
-from midfill_infill.repository.places import find_place
 from midfill_infill.repository.replace import write_atomically
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.text.visible import encodable, visible
 
 
@@ -73,7 +73,7 @@ def runs_command(
 ) -> None:
     """List the runs, the oldest first, or delete some. What a deleted run has written stays, and cannot be undone."""
     with reported():
-        place = find_place(root)
+        place = find_repository(root)
         runs = [journal_of(place, run_id) for run_id in list_runs(place)]
         if not runs:
             say("there is no run: `midfill refactor plan` makes one")
@@ -164,7 +164,7 @@ def check_command(
         for file in files or ():
             if not os.path.lexists(file):
                 raise MidfillError("file_missing", f"{file} does not exist")
-        findings = export.check(find_place(root), request, planning)
+        findings = export.check(find_repository(root), request, planning)
         for finding in findings:
             print(finding)
         print_left_out(planning)

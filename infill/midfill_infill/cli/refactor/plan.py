@@ -14,7 +14,7 @@ from midfill_infill.refactor.journal.runs import delete_run
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.repository.git import split_names
-from midfill_infill.repository.places import Repository, find_place
+from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.text.visible import encodable
 
 QueryOption = Annotated[
@@ -53,7 +53,7 @@ def plan_command(
 ) -> None:
     """Find the holes of a repository and make a run of them. Nothing is filled or written yet."""
     with reported():
-        repository = find_place(folder)
+        repository = find_repository(folder)
         request = Request(
             selection=read_selection(query, name, stubs, recipe, where),
             folder=folder,

@@ -18,7 +18,7 @@ from midfill_infill.refactor.journal.runs import hold_lock, state_folder
 from midfill_infill.refactor.verifying.verify import Verdict, verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_command
 from midfill_infill.until.lab import FIRST_S
 

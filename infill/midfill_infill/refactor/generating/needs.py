@@ -15,7 +15,7 @@ from typing import Final
 from midfill_infill.refactor.writing.imports import find_undefined
 from midfill_infill.refactor.writing.quoted import unquote
 from midfill_infill.repository import walk
-from midfill_infill.repository.places import find_place
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.text.document import MAX_DOCUMENT_BYTES, Document
 from midfill_infill.text.spans import Edit, Patch
 
@@ -83,7 +83,7 @@ class Resolver:
         imports_of = defaultdict[str, Counter[str]](Counter)
         modules_of = defaultdict[str, set[str | None]](set)
         top_modules: set[str] = set()
-        for path in walk.list_files(find_place(self._root)):
+        for path in walk.list_files(find_repository(self._root)):
             if not path.endswith(".py"):
                 continue
             try:

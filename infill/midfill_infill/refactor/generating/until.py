@@ -30,7 +30,7 @@ from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.reopening import reopen_stale
 from midfill_infill.refactor.writing.stops import find_stub_stops
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import Runner

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from midfill_infill.engines.records import locked
 from midfill_infill.errors import MidfillError, is_disk_full
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 
 
 def state_folder(repository: Repository) -> Path:

@@ -21,8 +21,8 @@ from midfill_infill.repository import guards, walk
 from midfill_infill.repository.changes import ChangedLines, find_changed
 from midfill_infill.repository.content import digest
 from midfill_infill.repository.exclusions import find_named_exclusion
-from midfill_infill.repository.places import Repository
 from midfill_infill.repository.replace import sync_folder
+from midfill_infill.repository.roots import Repository
 from midfill_infill.text.document import Document, read_bytes
 from midfill_infill.text.spans import Hole
 

@@ -17,7 +17,7 @@ from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.repository.content import digest
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import encodable, visible

@@ -20,7 +20,7 @@ from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
 from midfill_infill.repository import guards
 from midfill_infill.repository.content import digest, read_content
-from midfill_infill.repository.places import Repository
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import TESTS_FAILED, Ran, Runner

@@ -28,7 +28,7 @@ class Repository:
         return self.git_dir, shared
 
 
-def find_place(start: Path) -> Repository:
+def find_repository(start: Path) -> Repository:
     """The repository around the folder `start`, or without git that folder. Raises `file_missing` if it is none."""
     folder = Path(os.path.realpath(start))
     if not folder.is_dir():
