@@ -106,6 +106,7 @@ def test_a_model_that_writes_from_the_left_keeps_its_surest_lines() -> None:
     assert keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return a", by_lines=True) == []
     typed = keep_ranges("return a", [(0, 6), (6, 8)], [0.9, 0.1], "return abc", by_lines=True)
     assert typed == [(8, 10)]
+    assert keep_ranges("return value", [], [], "return typed", 0.0) == [(7, 12)], "with the e that value has, too"
 
 
 @given(st.text("ab \n", max_size=40), st.text("abc \n", max_size=40), st.floats(0, 1), st.booleans())

@@ -16,6 +16,7 @@ from midfill_infill.text.spans import Anchor, Hole
 KEEP_SHARE: Final = 0.5  # of the tokens or lines
 SMALLEST: Final = 1e-9  # confidence whose logarithm is taken
 _BREAKS: Final = re.compile(r"[ \t]*\n\s*")
+_WORD: Final = re.compile(r"\w+")
 
 Range = tuple[int, int]  # start and end in code points
 
@@ -53,6 +54,11 @@ def keep_ranges(
             position_of |= zip(range(start, end), range(current_start, current_end), strict=True)
         else:
             is_kept[current_start:current_end] = [True] * (current_end - current_start)
+    typed = bytes(is_kept)
+    for word in _WORD.finditer(current):  # letters that a typed word shares with what it replaces were typed, too
+        first, last = typed.find(1, *word.span()), typed.rfind(1, *word.span())
+        if first >= 0:
+            is_kept[first : last + 1] = [True] * (last + 1 - first)
     rated = _rate_lines(filled, tokens, confidence) if by_lines else list(zip(confidence, tokens, strict=True))
     rated.sort(key=lambda pair: -pair[0])
     for _, (start, end) in rated[: round(len(rated) * share)]:
