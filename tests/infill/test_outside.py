@@ -691,6 +691,21 @@ def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
     assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)
 
 
+def test_the_fence_of_a_chat_comes_off_between_kept_texts() -> None:
+    hole = {"draft": "return x + y", "keep": [[0, 7], [11, 12]]}
+    with serve("chat") as server:
+        server.parts = ["```python\n", "a - ", "\n```"]
+        (filled,) = ask(server, segments=[{"text": "def f():\n    "}, {"hole": hole}, {"text": "\n"}]).holes
+    assert filled.text == "return a - y" and filled.anchors == [(0, 7), (11, 12)]
+
+
+def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() -> None:
+    with serve("chat") as server:
+        server.is_short, server.parts = True, ["```python\n", "c = a\n", "    return c"]
+        filled, _ = fill_in(server, max_tokens=9)
+    assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
+
+
 BLOCK = "```sh\npip install midfill\n```"
 SHOWN = '''text = f"""Run it like this:
 

@@ -184,8 +184,6 @@ def fill(
         request = _request(segments, document, heeded, excerpts=excerpt_texts, bounds=bounds)
         origins = find_origins(document, comment_mark, excerpts, heeded.references)
         send = partial(client.infill_outside, origins=origins)
-        if client.endpoint.protocol == "chat":
-            send = partial(_send_to_chat, send)
     else:
         judge = certainty.load_judge(model)
         request = _request(segments, document, heeded, proposals, excerpt_texts, selector.needs, bounds, judge)
@@ -467,17 +465,6 @@ def _run(
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
-
-
-def _send_to_chat(
-    send: Send, request: wire.InfillRequest
-) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-    """Sends a request to a chat. Its prompt demands a fence, which is no part of a text."""
-    from midfill_infill.engines.outside.chat import take_off_fences
-
-    messages = send(request)
-    has_kept_text = any(isinstance(segment, wire.HoleSegment) and segment.hole.keep for segment in request.segments)
-    return messages if has_kept_text else take_off_fences(messages)
 
 
 def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:

@@ -1,7 +1,7 @@
 """Fills a request with another project's engine, one query per hole. Does no I/O.
 
-A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. Answers stay
-as they were written, because `answers.reading` finds the text of the hole in them.
+A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. But for what a
+prompt demands around a text, answers stay as they were written: `answers.reading` finds the text of the hole in them.
 """
 
 import math
@@ -129,12 +129,16 @@ class Exchange:
                     steps += 1
                     tokens += num_tokens
                     if alternative == 0:
-                        yield _make_step(steps, holes, middles)
-            fills.append(list(map(_make_filled, holes, middles, limits)))
+                        yield _make_step(steps, holes, list(map(self._uncover, middles)))
+            fills.append(list(map(_make_filled, holes, map(self._uncover, middles), limits)))
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = f"{self._name}:{model}" if model else self._name
         yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
+
+    def _uncover(self, middle: Piece) -> Piece:
+        """The middle without what the prompt demanded around it."""
+        return replace(middle, text=self._protocol.uncover(middle.text))
 
     def _make_query(
         self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, alternative: int, model: str
