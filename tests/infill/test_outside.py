@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
 from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
-from midfill_infill.answers.ending import Extent, find_end, find_loop_end
+from midfill_infill.answers.ending import EndFinder, Extent, find_loop_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
 from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
@@ -561,7 +561,14 @@ def test_an_answer_in_one_piece_is_read_too() -> None:
         assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
 
 
-LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
+LEFT = "x = 1\n    y = 2\n" + "".join(f"b({number * number})\n" for number in range(12))
+
+
+def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
+    """Where an answer ends, for sure or likely."""
+    finder = EndFinder(extent, indent, "", behind, knows_end=False)
+    end = finder.find(text, is_continuation=is_continuation)
+    return finder.likely_end if end is None else end
 
 
 @pytest.mark.parametrize(
@@ -609,6 +616,13 @@ def test_a_line_of_code_is_no_sentence_before_code(line: str, extent: Extent) ->
 @pytest.mark.parametrize("line", ["Here is the code:", "Sure! Here's what is missing.", "the missing line is this:"])
 def test_a_sentence_before_code_ends_no_hole(line: str) -> None:
     assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", is_continuation=False) is None
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_hole_that_takes_no_line_break_is_asked_for_once_and_gets_none(stand_in: StandIn, obeys: bool) -> None:
+    stand_in.parts = ["{"] if obeys else ["{", "\n  a: 1,\n", "}"]
+    segments = [{"text": "const a = "}, {"hole": {"forbid": ["\n"]}}, {"text": ";\n"}]
+    assert ask(stand_in, segments=segments).holes[0].text == "{" and len(stand_in.asked) == 1
 
 
 def test_an_answer_that_repeats_itself_ends() -> None:

@@ -16,6 +16,7 @@ _TASK: Final = (
     "alone, in one fenced code block: no explanation, nothing of the lines around the gap, indented as in the file."
 )
 _EXTENTS: Final = {
+    "line": "{gap} stands for a part of its line.",
     "rest": "{gap} stands for a part of its line.",
     "statement": "{gap} stands for one statement.",
     "block": "{gap} stands for one or more lines.",

@@ -69,12 +69,12 @@ class _Hole:
 
     def find_extent(self, before: str, behind: str) -> Extent:
         """How much the hole takes, by the text before and behind it."""
+        if "\n" in self.spec.forbid:
+            return "line"
+        if self.spec.indent is not None:
+            return "block"
         is_alone = not before.rpartition("\n")[2].strip() and not behind.partition("\n")[0].strip()
-        if "\n" in self.spec.forbid or (self.spec.indent is None and not is_alone):
-            return "rest"
-        if self.spec.indent is None:
-            return "statement"
-        return "block"
+        return "statement" if is_alone else "rest"
 
 
 class Exchange:
@@ -150,14 +150,14 @@ class Exchange:
         if not temperature and alternative:
             temperature = wire.ALTERNATIVE_TEMPERATURE
         extent = hole.find_extent(before, behind)
+        may_have_lines = extent != "line" and (extent != "rest" or bool(find_closing(before, behind)))
         stops: tuple[str, ...] = ()
-        is_text = bool(find_closing(before, behind))  # which may have several lines
-        if extent == "rest" and self._protocol.has_stops and not self._wraps_code and not is_text:
+        if not may_have_lines and self._protocol.has_stops and not self._wraps_code:
             stops = ("\n",)
         return HoleQuery(
             before,
             behind,
-            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" and not is_text else BLOCK_TOKENS),
+            max_tokens=hole.spec.max_tokens or (BLOCK_TOKENS if may_have_lines else LINE_TOKENS),
             stops=stops,
             temperature=temperature,
             seed=(request.seed or 0) + alternative,
@@ -191,10 +191,10 @@ class Exchange:
                 yield middle if end is not None else replace(middle, ending=ending), num_added
                 if end is not None or is_full:
                     return
-        if query.stops and is_wrapping(middle.text):
-            self._wraps_code = True
-            yield from self._write(replace(query, stops=()), hole)
-        elif query.stops and leaves_open(middle.text, query.before, query.behind):
+        wraps_code = is_wrapping(middle.text)
+        is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)
+        if query.stops and (wraps_code or is_open):
+            self._wraps_code = self._wraps_code or wraps_code
             yield from self._write(replace(query, stops=()), hole)
 
     def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
