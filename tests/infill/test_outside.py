@@ -104,6 +104,16 @@ def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
     assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
 
 
+def test_the_name_by_which_an_engine_calls_its_model_is_told_and_not_asked_for(stand_in: StandIn) -> None:
+    form, protocol = stand_in.form, name_of(stand_in)
+    stand_in.form = lambda parts: [line.replace('"model": "m"', '"model": "m-2026"') for line in form(parts)]
+    segments = [{"text": "a("}, {"hole": {}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+    with connect_as(stand_in, protocol) as client:
+        *_, answer = client.infill(InfillRequest.model_validate({"segments": segments}))
+    assert isinstance(answer, InfillResponse) and answer.model in (f"{protocol}:m-2026", "llamacpp:m")
+    assert [body["model"] for body in stand_in.asked] == ["m", "m"]
+
+
 def test_log_probabilities_are_confidences_where_they_are_told_and_a_certainty_never_is(stand_in: StandIn) -> None:
     (hole,) = ask(stand_in, segments=[{"text": "a("}, {"hole": {}}, {"text": ")\n"}]).holes
     assert hole.certainty is None

@@ -114,26 +114,31 @@ class Exchange:
         holes = [_Hole.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
         fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
+        told_model = ""  # as the engine calls it, which may be no name to ask for
         for alternative in range(request.n):
             middles: list[Piece] = []
-            limits: list[int] = []
+            codes: list[str] = []
+            filled: list[wire.FilledHole] = []
             for hole in holes:
-                before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
-                query = self._make_query(request, hole, before, behind, alternative=alternative, model=model)
-                query = replace(query, sources=sources)
-                middles.append(Piece())
-                limits.append(query.max_tokens)
+                before, behind = _find_around(request, holes, codes)
+                query = self._make_query(
+                    request, hole, before, behind, sources, alternative=alternative, model=model or told_model
+                )
+                middle = Piece()
+                middles.append(middle)
                 for middle, num_tokens in self._write(query, hole):
-                    middles[-1] = middle
-                    model = middle.model or model
+                    middles[-1] = self._uncover(middle)
+                    told_model = middle.model or told_model
                     steps += 1
                     tokens += num_tokens
                     if alternative == 0:
-                        yield _make_step(steps, holes, list(map(self._uncover, middles)))
-            fills.append(list(map(_make_filled, holes, map(self._uncover, middles), limits)))
+                        yield _make_step(steps, holes, middles)
+                codes.append(_find_code(middle.text))
+                filled.append(_make_filled(hole, middles[-1], query.max_tokens))
+            fills.append(filled)
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
-        name = f"{self._name}:{model}" if model else self._name
+        name = ":".join(filter(None, (self._name, told_model or model)))
         yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
 
     def _uncover(self, middle: Piece) -> Piece:
@@ -141,7 +146,15 @@ class Exchange:
         return replace(middle, text=self._protocol.uncover(middle.text))
 
     def _make_query(
-        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, alternative: int, model: str
+        self,
+        request: wire.InfillRequest,
+        hole: _Hole,
+        before: str,
+        behind: str,
+        sources: Sources,
+        *,
+        alternative: int,
+        model: str,
     ) -> HoleQuery:
         """The query for a hole between two texts. `alternative` counts from 0; each has another seed, and all but the
         first are sampled.
@@ -163,6 +176,7 @@ class Exchange:
             seed=(request.seed or 0) + alternative,
             model=model,
             extent=extent,
+            sources=sources,
             limit=self._limit,
         )
 
