@@ -236,6 +236,14 @@ def test_a_loop_that_does_not_end_is_cut_after_its_first_round(stand_in: StandIn
     assert len(steps) < 100, "it was stopped"
 
 
+def test_struck_text_of_html_ends_no_answer(stand_in: StandIn) -> None:
+    stand_in.parts = ["<p>\n    <s>{old}", "</s>", " {now}\n  </p>"]
+    document = Document(b"const price = () => (\n  TODO\n);\n", "tsx")
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, 24, 28)], Options(repair=False), client)
+    assert isinstance(filled, Filled) and filled.fills[0].text == "<p>\n    <s>{old}</s> {now}\n  </p>"
+
+
 OPTIONS = "const options = «{}»;\ng();\n"
 SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
 

@@ -235,7 +235,7 @@ class _Answer:
 
     def _unwrap(self, answer: DraftText) -> Iterator[DraftText]:
         """The answer without what models write around code, and without what it repeats from before the hole."""
-        if self.hole.anchors:  # only Midfill's engine fills holes with anchors, and it writes nothing around a text
+        if self.hole.anchors:  # what is written around a text cannot be told from kept text
             yield answer
             return
         is_code = not self.trials.is_in_text(self.index)
