@@ -392,7 +392,7 @@ class _Answer:
         num_foreign = sum(map(frame.is_foreign, level_indents))
         oddities = self.trials.count_oddities(draft, self.index, frame.frozen)
         is_foreign_unit, num_strange = self._weigh_steps(draft, frame, aligned, widths, is_plain=is_plain)
-        num_strange += oddities.flat
+        num_strange += oddities["flat"]
         if frame.is_tabbed and any("\t    " in white for white in level_indents):
             num_strange += 1
         if frame.is_free:
@@ -401,7 +401,7 @@ class _Answer:
         return _Weight(
             num_foreign=num_foreign,
             num_errors=max(0, self._count_errors(draft) - self.trials.num_errors),
-            num_odd=oddities.wrong + self._count_misplaced(draft, frame, indents, widths),
+            num_odd=oddities["wrong"] + self._count_misplaced(draft, frame, indents, widths),
             is_foreign_unit=is_foreign_unit,
             num_misaligned=count_misaligned(draft, frame),
             num_strange=num_strange,

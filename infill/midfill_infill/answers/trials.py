@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import tree_sitter
 
 from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.layout import columns_of, leading
-from midfill_infill.answers.oddities import Oddities, count_oddities
+from midfill_infill.answers.oddities import Verdict, count_oddities
 from midfill_infill.languages import Language
 from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_statement
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
@@ -223,7 +224,7 @@ class Trials:
             end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
+    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Counter[Verdict]:
         """Counts the lines of a draft whose indentation contradicts the tree, with stand-ins in the other holes."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)

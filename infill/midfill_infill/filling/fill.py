@@ -352,7 +352,8 @@ def _repair(
         stats = add_stats(stats, response.stats)
         answers: list[list[Answer]] = []
         for filled_holes in (response.holes, *response.alternatives):
-            answers.append([Answer(filled) for filled in recall(draft, combination, filled_holes)])
+            recalled = map(recall, draft.specs, combination.holes, filled_holes)
+            answers.append(list(map(Answer, recalled)))
         best = min([best, *selector.splice_all(answers)], key=lambda tried: tried.candidate.faults)
         if not any(best.candidate.faults):
             break
