@@ -749,7 +749,15 @@ SHOWN = '''text = f"""Run it like this:
 
 
 @pytest.mark.parametrize(
-    "form", ["```python\n{}\n```\n", "````\n{}\n````", "~~~\n{}\n~~~", "Here it is:\n```\n{}\n```\n\nOk."]
+    "form",
+    [
+        "```python\n{}\n```\n",
+        "```py:a/b.py\n{}\n```",
+        '```py title="b"\n{}\n```',
+        "````\n{}\n````",
+        "~~~\n{}\n~~~",
+        "Here it is:\n```\n{}\n```\n\nOk.",
+    ],
 )
 @pytest.mark.parametrize("protocol", ["chat", "openai"])
 def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> None:

@@ -11,7 +11,11 @@ from midfill_infill.answers.markers import END_MARKERS, IN_CODE, MARKERS
 
 _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*\n|\s*)|$)", re.DOTALL)
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
-_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)[ \t]*\n?")
+# The first line of a fence may name a file or hold attributes behind the language: `ts:src/a.ts`, `ts {1,3}`.
+_FENCE: Final = re.compile(
+    r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)"
+    r"(?::[\w./\\-]+)?(?:[ \t]+[\w-]+=[^`\n]*|[ \t]*\{[^`{}\n]*\})?[ \t]*\n?"
+)
 _MARKDOWN: Final = ("markdown", "md", "mdx")  # languages whose texts have fences themselves
 # Languages of blocks that prose shows, so that an answer may be prose which begins with a block and goes on behind it.
 _MANY_BLOCKS: Final = (*_MARKDOWN, "sh", "bash", "shell", "console", "text", "txt")
