@@ -5,6 +5,7 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Iterator
 from http.client import HTTPSConnection
@@ -708,6 +709,7 @@ README = "Install it:\n\n```\npip install midfill\n```\n\nThen run it."
         ("s.py", 'q = """\n    TODO\n    """\n', f"Here is the query:\n\n```sql\n{SQL}\n```\n\nIt selects `a`.", SQL),
         ("s.py", 'q = """TODO"""\n', "```\nSELECT a\n```", "SELECT a"),
         ("s.py", "# TODO\nx = 1\n", "```\nread the file\n```", "read the file"),
+        ("s.py", 'q = """TODO"""\n', "```\r\nSELECT a\r\n```\r\n", "SELECT a"),
     ],
 )
 def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
@@ -717,7 +719,7 @@ def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
     document = Document(source.encode(), "python" if name.endswith(".py") else None, Path(name))
     hole = hole_at_range(document, source.index("TODO"), source.index("TODO") + 4)
     with serve("chat") as server, connect(server) as client:
-        server.parts = told.splitlines(keepends=True)
+        server.parts = re.findall(r"[^\n]+|\n", told)
         *_, filled = fill(document, [hole], Options(), client)
     assert isinstance(filled, Filled)
     assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)

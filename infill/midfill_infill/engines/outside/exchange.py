@@ -194,7 +194,7 @@ class Exchange:
                 is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
                 if is_full:
                     piece = replace(piece, text="", logprobs=(), ending=CUT)
-                text = middle.text + piece.text
+                text = (middle.text + piece.text).replace("\r\n", "\n")  # two pieces may share a line end
                 num_added = len(piece.logprobs) or int(bool(piece.text))
                 num_tokens += num_added
                 ending = ending or piece.ending
@@ -261,7 +261,7 @@ class Exchange:
                     if piece is not None:
                         is_whole = is_whole or bool(piece.ending)
                         if piece is not END:
-                            yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+                            yield piece
             except MidfillError as failure:
                 if failure.code != "engine_unreachable" or not is_whole:
                     raise
