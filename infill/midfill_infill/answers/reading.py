@@ -4,8 +4,9 @@ the readings with the fewest syntax errors the likeliest wins, and a right text 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
@@ -36,6 +37,8 @@ _MAX_NEAR: Final = 40  # lines on either side of a hole
 _PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
 # Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
 _BUILDS: Final = ("BUILD", "WORKSPACE")
+# What goes on with a statement around the hole.
+_CLAUSE: Final = re.compile(r"(?:else|elif|except|finally|case|default|catch)\b")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
@@ -119,7 +122,7 @@ class _Weight(NamedTuple):
     """What speaks against a layout. Layouts are compared field by field; the smaller weight is better."""
 
     num_foreign: int = 0  # lines with white space that the document indents nothing with
-    num_errors: int = 0  # syntax errors that the layout adds
+    num_errors: int = 0  # syntax errors that the layout adds to those with a stand-in; negative if it has fewer
     num_odd: int = 0  # lines whose indentation contradicts the syntax tree or the hole
     is_foreign_unit: bool = False  # blocks are indented in a unit that the document does not use
     num_misaligned: int = 0
@@ -128,8 +131,7 @@ class _Weight(NamedTuple):
     @property
     def is_flawless(self) -> bool:
         """True if nothing but `num_strange` speaks against the layout."""
-        *flaws, _ = self
-        return not any(flaws)
+        return not any(self._replace(num_errors=max(0, self.num_errors), num_strange=0))
 
 
 @dataclass(frozen=True)
@@ -183,21 +185,28 @@ class _Answer:
         return Prose.of(self.trials.language.comment, self.before.lines, replaced)
 
     @cached_property
-    def unit(self) -> str:
-        """The indentation unit around the hole: the step from the line that opens its block, else the document's."""
+    def outer_indents(self) -> list[str]:
+        """The indentations of the blocks around the hole's own, the innermost first."""
         lines = self.document.lines
-        usual_unit = self.document.indent_unit
         columns = columns_of(self.hole.indent)
-        if "\t" in self.hole.indent or not columns:
-            return usual_unit
         last = self._line_number
         if not self._leads_with_break:
             last -= 1
+        indents: list[str] = []
         for number in range(last, -1, -1):
             if not lines.is_blank(number) and lines.columns(number) < columns:
-                step = columns - lines.columns(number)
-                return " " * step if step in _UNIT_COLUMNS else usual_unit
-        return usual_unit
+                columns = lines.columns(number)
+                indents.append(lines.indent(number).replace(b"\f", b"").decode("ascii"))
+        return indents
+
+    @cached_property
+    def unit(self) -> str:
+        """The indentation unit around the hole: the step from the line that opens its block, else the document's."""
+        if "\t" not in self.hole.indent and self.outer_indents:
+            step = columns_of(self.hole.indent) - columns_of(self.outer_indents[0])
+            if step in _UNIT_COLUMNS:
+                return " " * step
+        return self.document.indent_unit
 
     @cached_property
     def columns_near(self) -> set[int]:
@@ -358,8 +367,11 @@ class _Answer:
         if self.hole.kind != "line" and "\n" not in draft.text:
             return [(_Weight(), draft)]
         frame = self._frame(draft, first_indent)
+        frames = [frame]
+        if frame.is_whole_line and _CLAUSE.match(draft.text.lstrip()):
+            frames += [replace(frame, indent=indent) for indent in self.outer_indents]
         different: dict[str, tuple[_Weight, DraftText]] = {}
-        for layout in list_layouts(draft, frame):
+        for layout in chain.from_iterable(list_layouts(draft, each) for each in frames):
             if layout.text not in different:
                 weight = self._weigh(layout, frame, is_plain=not different)
                 different[layout.text] = weight, layout
@@ -400,7 +412,7 @@ class _Answer:
             num_foreign = 0
         return _Weight(
             num_foreign=num_foreign,
-            num_errors=max(0, self._count_errors(draft) - self.trials.num_errors),
+            num_errors=self._count_errors(draft) - self.trials.num_errors,
             num_odd=oddities["wrong"] + self._count_misplaced(draft, frame, indents, widths),
             is_foreign_unit=is_foreign_unit,
             num_misaligned=count_misaligned(draft, frame),
