@@ -5,6 +5,7 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Iterator
 from http.client import HTTPSConnection
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
 from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
-from midfill_infill.answers.ending import Extent, find_end, find_loop_end
+from midfill_infill.answers.ending import EndFinder, Extent, find_loop_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
 from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
@@ -102,6 +103,16 @@ def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
     more = 2048 if name_of(stand_in) == "chat" else 0  # for thoughts
     assert limits == [9 + more, LINE_TOKENS + more] and stand_in.keys == ["Bearer key"] * 2
     assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
+
+
+def test_the_name_by_which_an_engine_calls_its_model_is_told_and_not_asked_for(stand_in: StandIn) -> None:
+    form, protocol = stand_in.form, name_of(stand_in)
+    stand_in.form = lambda parts: [line.replace('"model": "m"', '"model": "m-2026"') for line in form(parts)]
+    segments = [{"text": "a("}, {"hole": {}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+    with connect_as(stand_in, protocol) as client:
+        *_, answer = client.infill(InfillRequest.model_validate({"segments": segments}))
+    assert isinstance(answer, InfillResponse) and answer.model in (f"{protocol}:m-2026", "llamacpp:m")
+    assert [body["model"] for body in stand_in.asked] == ["m", "m"]
 
 
 def test_log_probabilities_are_confidences_where_they_are_told_and_a_certainty_never_is(stand_in: StandIn) -> None:
@@ -224,6 +235,14 @@ def test_a_loop_that_does_not_end_is_cut_after_its_first_round(stand_in: StandIn
         hole = {"hole": {"indent": "    "}}
         *steps, _ = client.infill(InfillRequest.model_validate({"segments": [{"text": "def f():\n    "}, hole]}))
     assert len(steps) < 100, "it was stopped"
+
+
+def test_struck_text_of_html_ends_no_answer(stand_in: StandIn) -> None:
+    stand_in.parts = ["<p>\n    <s>{old}", "</s>", " {now}\n  </p>"]
+    document = Document(b"const price = () => (\n  TODO\n);\n", "tsx")
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, 24, 28)], Options(repair=False), client)
+    assert isinstance(filled, Filled) and filled.fills[0].text == "<p>\n    <s>{old}</s> {now}\n  </p>"
 
 
 OPTIONS = "const options = «{}»;\ng();\n"
@@ -561,7 +580,14 @@ def test_an_answer_in_one_piece_is_read_too() -> None:
         assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
 
 
-LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
+LEFT = "x = 1\n    y = 2\n" + "".join(f"b({number * number})\n" for number in range(12))
+
+
+def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
+    """Where an answer ends, for sure or likely."""
+    finder = EndFinder(extent, indent, "", behind, knows_end=False)
+    end = finder.find(text, is_continuation=is_continuation)
+    return finder.likely_end if end is None else end
 
 
 @pytest.mark.parametrize(
@@ -609,6 +635,13 @@ def test_a_line_of_code_is_no_sentence_before_code(line: str, extent: Extent) ->
 @pytest.mark.parametrize("line", ["Here is the code:", "Sure! Here's what is missing.", "the missing line is this:"])
 def test_a_sentence_before_code_ends_no_hole(line: str) -> None:
     assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", is_continuation=False) is None
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_hole_that_takes_no_line_break_is_asked_for_once_and_gets_none(stand_in: StandIn, obeys: bool) -> None:
+    stand_in.parts = ["{"] if obeys else ["{", "\n  a: 1,\n", "}"]
+    segments = [{"text": "const a = "}, {"hole": {"forbid": ["\n"]}}, {"text": ";\n"}]
+    assert ask(stand_in, segments=segments).holes[0].text == "{" and len(stand_in.asked) == 1
 
 
 def test_an_answer_that_repeats_itself_ends() -> None:
@@ -676,6 +709,7 @@ README = "Install it:\n\n```\npip install midfill\n```\n\nThen run it."
         ("s.py", 'q = """\n    TODO\n    """\n', f"Here is the query:\n\n```sql\n{SQL}\n```\n\nIt selects `a`.", SQL),
         ("s.py", 'q = """TODO"""\n', "```\nSELECT a\n```", "SELECT a"),
         ("s.py", "# TODO\nx = 1\n", "```\nread the file\n```", "read the file"),
+        ("s.py", 'q = """TODO"""\n', "```\r\nSELECT a\r\n```\r\n", "SELECT a"),
     ],
 )
 def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
@@ -685,10 +719,25 @@ def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
     document = Document(source.encode(), "python" if name.endswith(".py") else None, Path(name))
     hole = hole_at_range(document, source.index("TODO"), source.index("TODO") + 4)
     with serve("chat") as server, connect(server) as client:
-        server.parts = told.splitlines(keepends=True)
+        server.parts = re.findall(r"[^\n]+|\n", told)
         *_, filled = fill(document, [hole], Options(), client)
     assert isinstance(filled, Filled)
     assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)
+
+
+def test_the_fence_of_a_chat_comes_off_between_kept_texts() -> None:
+    hole = {"draft": "return x + y", "keep": [[0, 7], [11, 12]]}
+    with serve("chat") as server:
+        server.parts = ["```python\n", "a - ", "\n```"]
+        (filled,) = ask(server, segments=[{"text": "def f():\n    "}, {"hole": hole}, {"text": "\n"}]).holes
+    assert filled.text == "return a - y" and filled.anchors == [(0, 7), (11, 12)]
+
+
+def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() -> None:
+    with serve("chat") as server:
+        server.is_short, server.parts = True, ["```python\n", "c = a\n", "    return c"]
+        filled, _ = fill_in(server, max_tokens=9)
+    assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
 
 
 BLOCK = "```sh\npip install midfill\n```"
@@ -702,7 +751,15 @@ SHOWN = '''text = f"""Run it like this:
 
 
 @pytest.mark.parametrize(
-    "form", ["```python\n{}\n```\n", "````\n{}\n````", "~~~\n{}\n~~~", "Here it is:\n```\n{}\n```\n\nOk."]
+    "form",
+    [
+        "```python\n{}\n```\n",
+        "```py:a/b.py\n{}\n```",
+        '```py title="b"\n{}\n```',
+        "````\n{}\n````",
+        "~~~\n{}\n~~~",
+        "Here it is:\n```\n{}\n```\n\nOk.",
+    ],
 )
 @pytest.mark.parametrize("protocol", ["chat", "openai"])
 def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> None:

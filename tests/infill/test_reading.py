@@ -1,5 +1,6 @@
 """What is taken off an answer, what is moved in it, and what stays byte for byte."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -421,3 +422,31 @@ def test_reading_is_idempotent(number: int, data: st.DataObject) -> None:
 def test_code_that_looks_like_a_sentence_stays(language: str, answer: str, expected: str) -> None:
     reading = next(unwrap(DraftText.of(answer), ""))
     assert reading.text.strip() == expected
+
+
+CLAUSES = [
+    ("python", "def f():\n    try:\n        a()\n@    b()\n", "    except OSError:\n        c()\n"),
+    (
+        "python",
+        "def f():\n    for a in b:\n        if a:\n            c()\n@    d()\n",
+        "        else:\n            e()\n",
+    ),
+    ("python", "match a:\n    case 1:\n        b()\n@    case _:\n        c()\n", "    case 2:\n        d()\n"),
+    (
+        "javascript",
+        "function f(a) {\n  switch (a) {\n    case 1:\n      return 2;\n@    default:\n      return 3;\n  }\n}\n",
+        "    case 2:\n      b();\n      return 4;\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("language", "source", "clause"), CLAUSES)
+@pytest.mark.parametrize("is_from_margin", [True, False])
+def test_a_clause_of_a_statement_around_a_blank_line_is_as_deep_as_that_statement(
+    language: str, source: str, clause: str, is_from_margin: bool
+) -> None:
+    place = source.index("@")
+    document = Document(source.replace("@", "\n").encode(), language)
+    answer = textwrap.dedent(clause) if is_from_margin else clause
+    spliced = splice(document, [hole_at_cursor(document, place)], [answer])
+    assert spliced.patch.apply(document.data).decode() == source.replace("@", clause)

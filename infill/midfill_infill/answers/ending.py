@@ -7,11 +7,13 @@ on. Right answers have such lines too. So these go on for a while, and stay whol
 from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
-from midfill_infill.answers.openness import find_closing, find_text_end, leaves_open
+from midfill_infill.answers.openness import find_closing, find_text_end, indent_width, leaves_open
 from midfill_infill.answers.wrapping import find_start, has_end
 
-Extent = Literal["rest", "statement", "block"]
-"""How much a hole takes: a part of a line, a statement on a line of its own, lines of a block."""
+Extent = Literal["line", "rest", "statement", "block"]
+"""How much a hole takes: a part of a line without or with line breaks, a statement on a line of its own, lines of a
+block.
+"""
 
 # So many lines may leave the hole before an answer is cut: they may be a string's, or it may begin at column 0.
 _LINES_BEHIND: Final = 12
@@ -27,9 +29,9 @@ _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")
 
 
 class EndFinder:
-    """Finds where one answer ends, while it is written. `extent`, `indent` and `behind` are those of `find_end`, and
-    `before` is the text before the hole; `knows_end`: the model was tuned to end its answers, so no number of lines
-    ends them.
+    """Finds where one answer ends, while it is written. `indent` is that of a block's lines, or of a statement's own
+    line; `before` and `behind` are the texts around the hole. `knows_end`: the model was tuned to end its answers, so
+    no number of lines ends them.
     """
 
     def __init__(self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool) -> None:
@@ -43,98 +45,49 @@ class EndFinder:
         """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
 
     def find(self, text: str, *, is_continuation: bool) -> int | None:
-        """The position where an answer of which `text` is there is cut now; None while it may go on."""
-        sure_end = find_sure_end(text, self._extent, self._indent, self._behind, is_continuation=is_continuation)
-        if self._extent == "rest":
-            return self._find_end_of_part(text, sure_end)
-        if sure_end is not None:
-            return sure_end
+        """The position where an answer of which `text` is there is cut now; None while it may go on. `is_continuation`:
+        the model sees only the text before the hole and does not end by itself.
+        """
+        if has_end(text):
+            return len(text)
+        start = find_start(text)
+        lines = _list_code_lines(text, start) if start is not None else []
+        if self._extent in ("line", "rest"):
+            return self._find_end_of_part(text, lines)
+        is_statement = self._extent == "statement"
+        outside = _list_others(lines, self._indent) if is_statement else _list_outside(lines, self._indent)
+        if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
+            if is_statement and outside:
+                return outside[0]
+            if len(outside) > _LINES_REPEATED:
+                return len(text)
+        if _repeats([line for _, line in lines], self._behind):
+            return len(text)
         has_new_line = "\n" in text[self._num_read :]
         self._num_read = len(text)
         judged = text[: text.rfind("\n") + 1] if has_new_line else text
+        loop_end = find_loop_end(judged)
         if self.likely_end is None:
-            self.likely_end = _find_end_by_lines(text, self._extent, self._indent)
-        if self.likely_end is None:
-            self.likely_end = find_loop_end(judged)
-        if self.likely_end is None:
-            return None
-        is_over = _is_long_loop(judged)
-        if not self._knows_end and has_new_line:
-            is_over = is_over or _is_far_beyond(text, self._extent, self._indent)
-        return self.likely_end if is_over else None
+            others_from_margin = _list_others(lines, "") if is_statement else []  # if it is written from column 0
+            is_over = len(outside) > _LINES_BEHIND or len(others_from_margin) > _LINES_REPEATED
+            self.likely_end = len(text) if is_over else loop_end
+        is_far_beyond = has_new_line and not self._knows_end and len(outside) > _MAX_LINES_BEYOND
+        is_loop = loop_end is not None and _is_long_loop(judged, loop_end)
+        return self.likely_end if is_far_beyond or is_loop else None
 
-    def _find_end_of_part(self, text: str, line_end: int | None) -> int | None:
-        """The end of an answer for a part of a line: `line_end`, unless its text must or may have more lines."""
-        start = find_start(text)
-        if start is None or line_end is None or has_end(text):
-            return line_end
-        self.likely_end = line_end
+    def _find_end_of_part(self, text: str, lines: list[tuple[int, str]]) -> int | None:
+        """The end of an answer for a part of a line: that of its first line, unless its text must or may have more."""
+        if not lines:
+            return None
+        ends = [offset + len(line) for offset, line in lines]
+        self.likely_end = ends[0]
+        if self._extent == "line":
+            return ends[0]
+        start, _ = lines[0]
         closing = find_closing(self._before, self._behind)
         if closing:
             return find_text_end(text, start, closing)
-        if not leaves_open(text[start:line_end], self._before, self._behind):
-            return line_end
-        for offset, line in _list_code_lines(text, start):
-            end = offset + len(line)
-            if end > line_end and not leaves_open(text[start:end], self._before, self._behind):
-                return end
-        return None
-
-
-def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
-    """The position where an answer is likely over, because what follows hardly belongs to the hole; None if it is not.
-    `indent` is that of a block's lines, or of a statement's own line; `behind` is the text behind the hole.
-    `is_continuation`: the model sees only the text before the hole and does not end by itself.
-    """
-    sure_end = find_sure_end(text, extent, indent, behind, is_continuation=is_continuation)
-    return _find_end_by_lines(text, extent, indent) if sure_end is None else sure_end
-
-
-def find_sure_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
-    """As `find_end`, for an end that no right answer goes on behind."""
-    if has_end(text):
-        return len(text)
-    start = find_start(text)
-    if start is None:
-        return None
-    lines = _list_code_lines(text, start)
-    if not lines:
-        return None
-    if extent == "rest":
-        offset, line = lines[0]
-        return offset + len(line)
-    written = [line for _, line in lines]
-    if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
-        if extent == "block" and _leaves(written, indent, _LINES_REPEATED):
-            return len(text)
-        if extent == "statement":
-            return next(iter(_find_others(lines, indent)), None)
-    return len(text) if _repeats(written, behind) else None
-
-
-def _find_end_by_lines(text: str, extent: Extent, indent: str) -> int | None:
-    """The end of an answer with more lines than most holes have; None if it has no more."""
-    start = find_start(text)
-    lines = _list_code_lines(text, start) if start is not None else []
-    if not lines or extent == "rest":
-        return None
-    if extent == "statement":
-        others_from_margin = _find_others(lines, "")  # if the answer is written from column 0
-        is_over = len(others_from_margin) > _LINES_REPEATED or len(_find_others(lines, indent)) > _LINES_BEHIND
-    else:
-        is_over = _leaves([line for _, line in lines], indent, _LINES_BEHIND)
-    return len(text) if is_over else None
-
-
-def _is_far_beyond(text: str, extent: Extent, indent: str) -> bool:
-    """True if an answer has more lines than any hole has, so that its model does not end it."""
-    start = find_start(text)
-    lines = _list_code_lines(text, start) if start is not None else []
-    if not lines:
-        return False
-    if extent == "statement":
-        return len(_find_others(lines, indent)) > _MAX_LINES_BEYOND
-    return _leaves([line for _, line in lines], indent, _MAX_LINES_BEYOND)
+        return next((end for end in ends if not leaves_open(text[start:end], self._before, self._behind)), None)
 
 
 def find_loop_end(text: str) -> int | None:
@@ -153,11 +106,8 @@ def find_loop_end(text: str) -> int | None:
     return offset
 
 
-def _is_long_loop(text: str) -> bool:
-    """True if an answer repeats itself for so long that this is no right answer."""
-    start = find_loop_end(text)
-    if start is None:
-        return False
+def _is_long_loop(text: str, start: int) -> bool:
+    """True if an answer repeats itself from `start` on for so long that this is no right answer."""
     if start == len(text):  # its last line repeats itself
         return len(text.rpartition("\n")[2]) >= _LOOP_CHARS
     repeated = [line for line in text[start:].splitlines() if line.strip()]
@@ -181,24 +131,22 @@ def _list_whole_lines(text: str) -> list[tuple[int, str]]:
     return lines
 
 
-def _find_others(lines: list[tuple[int, str]], indent: str) -> list[int]:
+def _list_others(lines: list[tuple[int, str]], indent: str) -> list[int]:
     """The offsets of lines that begin other statements than the first line, which `indent` stands before."""
-    _, first = lines[0]
-    width = len(indent) + _indent_width(first)
+    widths = [indent_width(line) for _, line in lines]
     offsets: list[int] = []
-    for offset, line in lines[1:]:
-        if _indent_width(line) <= width and not line.strip().startswith(_CONTINUING):
+    for (offset, line), width in zip(lines[1:], widths[1:], strict=True):
+        if width <= len(indent) + widths[0] and not line.strip().startswith(_CONTINUING):
             offsets.append(offset)
     return offsets
 
 
-def _leaves(lines: list[str], indent: str, max_outside: int) -> bool:
-    """True if more than `max_outside` lines follow the block's last line, which begins with `indent`."""
-    inside = [number for number, line in enumerate(lines) if number > 0 and line.startswith(indent)]
+def _list_outside(lines: list[tuple[int, str]], indent: str) -> list[int]:
+    """The offsets of the lines behind a block's last line, which begins with `indent`; none without such a line."""
+    inside = [number for number, (_, line) in enumerate(lines) if number > 0 and line.startswith(indent)]
     if not indent or not inside:
-        return False
-    num_outside = len(lines) - 1 - inside[-1]
-    return num_outside > max_outside
+        return []
+    return [offset for offset, _ in lines[inside[-1] + 1 :]]
 
 
 def _repeats(lines: list[str], behind: str) -> bool:
@@ -209,8 +157,3 @@ def _repeats(lines: list[str], behind: str) -> bool:
         return False
     last = [line.rstrip() for line in lines[1:]][-_LINES_REPEATED:]
     return last == following
-
-
-def _indent_width(line: str) -> int:
-    """The number of white characters that a line begins with."""
-    return len(line) - len(line.lstrip())

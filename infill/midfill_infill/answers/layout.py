@@ -117,7 +117,7 @@ def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True
 
 def list_indents(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, str]]:
     """The number and the indentation of each line that may move."""
-    return ((number, _leading(line)) for number, line in _list_moving(draft, frame))
+    return ((number, leading(line.text)) for number, line in _list_moving(draft, frame))
 
 
 def _list_later_indents(draft: DraftText, frame: Indentation) -> list[str]:
@@ -197,7 +197,7 @@ def _map_lines(draft: DraftText, frame: Indentation, change: Callable[[str], str
     """
     lines = draft.lines()
     for number, line in _list_moving(draft, replace(frame, frozen=frame.frozen - frame.docstrings)):
-        old = _leading(line)
+        old = leading(line.text)
         new = change(old)
         if new != old:
             num_kept = common_prefix(old[::-1], new[::-1])
@@ -222,9 +222,9 @@ def _add(text: str) -> DraftText:
     return DraftText(text, (ADDED,) * len(text))
 
 
-def _leading(line: DraftText) -> str:
+def leading(line: str) -> str:
     """The white space that a line begins with."""
-    return line.text[: len(line.text) - len(line.text.lstrip(" \t"))]
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def columns_of(white: str) -> int:
@@ -314,5 +314,5 @@ def is_end_in_block(draft: DraftText, kept: DraftText) -> bool:
     num_kept = sum(1 for line in kept.lines() if line.text.strip())
     if num_kept == len(lines):
         return False
-    columns = columns_of(_leading(lines[num_kept]))
-    return any(columns_of(_leading(line)) <= columns for line in lines[1:num_kept])
+    columns = columns_of(leading(lines[num_kept].text))
+    return any(columns_of(leading(line.text)) <= columns for line in lines[1:num_kept])

@@ -24,8 +24,8 @@ def leaves_open(text: str, before: str, behind: str) -> bool:
     if not _has_open(text) or not _has_open(text + rest):
         return False
     following = next((line for line in below.split("\n") if line.strip()), "")
-    own_width = _indent_width(before.rpartition("\n")[2])
-    width = _indent_width(following)
+    own_width = indent_width(before.rpartition("\n")[2])
+    width = indent_width(following)
     return not (width > own_width or (width == own_width and following.strip()[:1] in _PAIRS.values()))
 
 
@@ -74,6 +74,6 @@ def _has_open(text: str) -> bool:
     return bool(open_brackets)
 
 
-def _indent_width(line: str) -> int:
+def indent_width(line: str) -> int:
     """The number of white characters that a line begins with."""
     return len(line) - len(line.lstrip())

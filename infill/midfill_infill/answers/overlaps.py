@@ -7,13 +7,31 @@ from itertools import pairwise
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, join, trim
+from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
+_MAX_BYTES: Final = 8192  # on either side of a hole that an answer is compared with
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by one
 # A repeated text is telling, that is no coincidence, if it has so many characters of names.
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
 _NAME_CHAR: Final = re.compile(r"\w")
+
+
+@dataclass(frozen=True)
+class Before:
+    """The text before a fill: the lines above, the nearest last, and the start of its first line."""
+
+    lines: tuple[str, ...]
+    start: str
+
+    @classmethod
+    def at(cls, document: Document, hole: Hole) -> "Before":
+        """Reads as much of the text before a hole as an answer is compared with."""
+        first = document.snap(max(0, hole.start_byte - _MAX_BYTES))
+        *lines, start = (document.normalized_text(first, hole.start_byte) + hole.lead).split("\n")
+        return cls(tuple(lines[-_MAX_LINES:]), start)
 
 
 @dataclass(frozen=True)
@@ -24,24 +42,23 @@ class Behind:
     lines: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> "Behind":
-        """Divides the text behind a hole; of the lines below, keeps as many as an answer is compared with."""
-        rest, _, below = text.partition("\n")
-        lines = below.split("\n", 2 * _MAX_LINES)
+    def at(cls, document: Document, hole: Hole) -> "Behind":
+        """Reads as much of the text behind a hole as an answer is compared with."""
+        end = document.snap(min(len(document.data), hole.end_byte + _MAX_BYTES))
+        rest, *lines = (hole.tail + document.normalized_text(hole.end_byte, end)).split("\n")
         return cls(rest, tuple(lines[: 2 * _MAX_LINES]))
 
 
-def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftText, bool] | None:
+def cut_head(draft: DraftText, before: Before) -> tuple[DraftText, bool] | None:
     """The draft without the text that it repeats from before the hole, and True if this is no coincidence; None if it
-    repeats nothing. `start` is the text before the hole in its line. Unless this is blank, the draft may repeat it;
-    otherwise the last lines of `above`, which are the lines before.
+    repeats nothing. The draft may repeat the start of its line unless this is blank, otherwise the last lines above.
     """
-    if start.strip():
-        return _cut_start(draft, start)
+    if before.start.strip():
+        return _cut_start(draft, before.start)
     lines = draft.lines()
     filled = [number for number, line in enumerate(lines) if line.text.strip()]
     written = [lines[number].text.strip() for number in filled]
-    lines_above = [line.strip() for line in above if line.strip()][-_MAX_LINES:]
+    lines_above = [line.strip() for line in before.lines if line.strip()]
     for count in range(min(len(written) - 1, len(lines_above)), 0, -1):
         if written[:count] != lines_above[-count:]:
             continue

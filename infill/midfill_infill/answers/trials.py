@@ -2,19 +2,21 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import tree_sitter
 
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.oddities import Oddities, count_oddities
+from midfill_infill.answers.layout import columns_of, leading
+from midfill_infill.answers.oddities import Verdict, count_oddities
 from midfill_infill.languages import Language
 from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_statement
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import Lines, count_columns
+from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME_STAND_IN = "midfill"
@@ -222,7 +224,7 @@ class Trials:
             end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
+    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Counter[Verdict]:
         """Counts the lines of a draft whose indentation contradicts the tree, with stand-ins in the other holes."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
@@ -276,7 +278,7 @@ class Trials:
         lines = draft.lines()
         if not self.language.has_indented_blocks or len(lines) == 1:
             return frozenset()
-        columns = {number: _count_indent(line.text) for number, line in enumerate(lines) if line.text.strip()}
+        columns = {number: columns_of(leading(line.text)) for number, line in enumerate(lines) if line.text.strip()}
         code = columns.keys() - self.find_frozen_lines(draft, index) - {0}
         columns[0] = min((columns[number] for number in code), default=0)  # the first line may lack its indentation
         trial = self._try_alone(draft, index)
@@ -379,11 +381,6 @@ def _is_docstring(node: tree_sitter.Node, source: bytes) -> bool:
         return False
     _, colon, white = source[: node.start_byte].rpartition(b":")
     return bool(colon) and b"\n" in white and not white.strip()
-
-
-def _count_indent(line: str) -> int:
-    """The columns that a line is indented by."""
-    return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
 
 
 def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:

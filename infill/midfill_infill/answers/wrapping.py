@@ -11,11 +11,18 @@ from midfill_infill.answers.markers import END_MARKERS, IN_CODE, MARKERS
 
 _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*\n|\s*)|$)", re.DOTALL)
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
-_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)[ \t]*\n?")
+# The first line of a fence may name a file or hold attributes behind the language: `ts:src/a.ts`, `ts {1,3}`.
+_FENCE: Final = re.compile(
+    r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)"
+    r"(?::[\w./\\-]+)?(?:[ \t]+[\w-]+=[^`\n]*|[ \t]*\{[^`{}\n]*\})?[ \t]*\n?"
+)
 _MARKDOWN: Final = ("markdown", "md", "mdx")  # languages whose texts have fences themselves
 # Languages of blocks that prose shows, so that an answer may be prose which begins with a block and goes on behind it.
 _MANY_BLOCKS: Final = (*_MARKDOWN, "sh", "bash", "shell", "console", "text", "txt")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
+# The end marker of some models closes HTML's struck text.
+_STRUCK: Final = re.compile(r"<s(?:\s[^<>]*)?>")
+_STRUCK_END: Final = "</s>"
 _LEADING: Final = re.compile(rf"\s*(?:{_END.pattern})")
 # What may open or close a quotation, without what a backslash escapes. An apostrophe in a word only closes one.
 _QUOTE: Final = re.compile(r"\\.|(?P<mark>[\"`]|(?:(?<!\w)|(?<=\b[bfru]))')|(?P<apostrophe>')")
@@ -118,8 +125,13 @@ def has_end(text: str) -> bool:
 
 
 def _find_end_marker(text: str, start: int = 0) -> re.Match[str] | None:
-    """The next end marker from `start` on; None if there is none. One within quotes on its line is text."""
+    """The next end marker from `start` on; None if there is none. One within quotes on its line is text, and so is one
+    that closes a tag of HTML.
+    """
     for marker in _END.finditer(text, start):
+        before = text[: marker.start()]
+        if marker[0] == _STRUCK_END and len(_STRUCK.findall(before)) > before.count(_STRUCK_END):
+            continue
         quote = _find_open_quote(text, marker.start())
         rest_of_line, *_ = text[marker.end() :].split("\n", 1)
         if not quote or quote not in rest_of_line:

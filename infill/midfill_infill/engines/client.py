@@ -125,10 +125,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             _Watch(lambda: self.health(HUNG_S), connection, self.silence_s) as watch,
         ):
             connection.ask("POST", "/v1/infill", body, _STREAMED)
-            # 503 without this header means that the engine is out of memory; waiting does not help.
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            if may_wait and (wait_s := _read_wait_s(connection)) is not None:
+                return wait_s
             self._check_own(connection)
             if not (connection.header("content-type") or "").startswith("text/event-stream"):
                 raise ValueError("no stream of events")  # becomes an `engine_error`
@@ -210,9 +208,8 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         """As `_ask`, but if `may_wait` and the engine is busy, returns the seconds to wait."""
         with self._explained_failures(), self._connections.open() as connection:
             connection.ask("POST", call.path, json.dumps(call.body))
-            retry_after = connection.header("retry-after")
-            if connection.status in (429, 503) and retry_after is not None and may_wait:
-                return _retry_after_s(retry_after)
+            if may_wait and (wait_s := _read_wait_s(connection)) is not None:
+                return wait_s
             self._check_outside(connection)
             yield from connection.lines()
             if not connection.tells_end:
@@ -333,7 +330,11 @@ def get_json(url: str, timeout_s: float) -> Any:
     return None
 
 
-def _retry_after_s(header: str) -> float:
+def _read_wait_s(answer: Connection) -> float | None:
+    """The seconds that a busy engine asks to wait; None if it is not busy, or does not say for how long."""
+    header = answer.header("retry-after")  # 503 without it means that our engine is out of memory
+    if answer.status not in (429, 503) or header is None:
+        return None
     try:
         return min(max(float(header), 0.0), MAX_RETRY_AFTER_S)
     except ValueError:  # an HTTP date
