@@ -244,6 +244,8 @@ SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
         ("python", SUMMARY, "X.\n\n    Args:\n        x: X.\n    ", "X.\n\n    Args:\n        x: X.\n    "),
         ("python", SUMMARY, 'X.\n\n    Y.\n    """\n    return x\n', "X.\n\n    Y.\n    "),
         ("python", "x = 1  # «TODO»\n", "one\ny = 2\n", "one"),
+        ("python", "x = f(«1», 2)\n", "\nh(3)", "h(3)"),
+        ("python", "x = f(«1», 2)\n", " \n\nh(3)\nk()\n", "h(3)"),
     ],
 )
 @pytest.mark.parametrize("obeys", [True, False])

@@ -270,6 +270,47 @@ def test_a_repeat_is_as_deep_and_as_often_written_as_its_neighbor(answer: str, e
     assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
 
 
+GUARDED = (
+    "class A {\n    int f(int a) {\n        if (a > 1) {\n            HOLE;\n        }\n        return 1;\n    }\n}\n"
+)
+NESTED_TAG = "const a = (\n  <View>\n    HOLE;\n  </View>\n);\n"
+CASES_OF = "def f(x):\n    match x:\n        case 1:\n            HOLE;\n        case 2:\n            return 5\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        ("java", GUARDED, "if (a > 1) {\n    g();\n    h();\n}", "g();\n            h();"),
+        ("java", GUARDED, "        if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n    g();\n}\nreturn 1;", "g();"),
+        (
+            "java",
+            GUARDED,
+            "int f(int a) {\n  if (a > 1) {\n    if (a > 2) {\n      g();\n    }\n  }\n  return 1;\n}",
+            "if (a > 2) {\n                g();\n            }",
+        ),
+        (
+            "java",
+            GUARDED,
+            "            if (a > 1) {\n                g();\n            }",
+            "if (a > 1) {\n                g();\n            }",
+        ),
+        ("tsx", NESTED_TAG, "<View>\n  <B />\n</View>", "<View>\n      <B />\n    </View>"),
+        ("python", CASES_OF, "case 1:\n    return 4\ncase 2:", "return 4"),
+    ],
+)
+def test_the_block_around_a_hole_goes_wherever_it_is_written(
+    language: str, source: str, answer: str, expected: str
+) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
+    blank = Document(source.replace("HOLE;", "").encode(), language)
+    filled = splice(blank, [hole_at_cursor(blank, start)], [answer]).patch.apply(blank.data).decode()
+    assert filled == source.replace("HOLE;", expected)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))

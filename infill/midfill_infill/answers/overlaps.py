@@ -7,12 +7,14 @@ from itertools import pairwise
 from typing import Final
 
 from midfill_infill.answers.draft import DraftText, join, trim
+from midfill_infill.text.lines import count_columns
 
 _MAX_LINES: Final = 40
 _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by one
 # A repeated text is telling, that is no coincidence, if it has so many characters of names.
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
+_TELLING_IN_FRAME: Final = 2
 _NAME_CHAR: Final = re.compile(r"\w")
 
 
@@ -89,6 +91,51 @@ def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
     if start.endswith((" ", "\t")):
         between = trim(between, " \t", "")
     return between
+
+
+def cut_frame(draft: DraftText, above: Sequence[str], below: Sequence[str], columns: int) -> DraftText | None:
+    """What a draft that repeats the last lines of `above` has before lines that repeat the first of `below`, indented
+    as in the file or from another column or in another unit; None for other drafts. A draft whose last lines begin at
+    the `columns` of the hole may be a block in a block of the same kind, and so may a tag.
+    """
+    lines = draft.lines()
+    filled = [number for number, line in enumerate(lines) if line.text.strip()]
+    written = [lines[number].text for number in filled]
+    lines_above = [line for line in above if line.strip()][-_MAX_LINES:]
+    lines_below = [line for line in below if line.strip()]
+    sizes = range(min(len(written) - 2, len(lines_above)), 0, -1)
+    num_above = next((size for size in sizes if _are_same(written[:size], lines_above[-size:])), 0)
+    head = "".join(written[:num_above]).lstrip()
+    if head.startswith("<") or _count_name_chars(head) < _TELLING_IN_FRAME:
+        return None
+    outer = _columns(written[0]), _columns(lines_above[-num_above])
+    for begin in range(num_above + 1, len(written)):
+        repeated, following = written[begin:], lines_below[: len(written) - begin]
+        if not _are_same(repeated, following) or _columns(repeated[0]) == columns > 0:
+            continue
+        places = list(zip(map(_columns, repeated), map(_columns, following), strict=True))
+        steps = [(column - outer[0], other - outer[1]) for column, other in places]
+        if all(column == other for column, other in places) or _are_in_proportion(steps):
+            return join(lines[filled[num_above] : filled[begin]])
+    return None
+
+
+def _are_in_proportion(steps: Sequence[tuple[int, int]]) -> bool:
+    """True if each second number is the first one multiplied by the same positive number, whatever that is."""
+    first, second = next((step for step in steps if step != (0, 0)), (1, 1))
+    return first * second > 0 and all(one * second == other * first for one, other in steps)
+
+
+def _are_same(lines: Sequence[str], others: Sequence[str]) -> bool:
+    """True if the texts of lines are the same, however far they are indented."""
+    return len(lines) == len(others) and all(
+        line.strip() == other.strip() for line, other in zip(lines, others, strict=True)
+    )
+
+
+def _columns(line: str) -> int:
+    """The columns that a line is indented by."""
+    return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
 
 
 def _count_name_chars(text: str) -> int:

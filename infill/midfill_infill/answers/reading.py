@@ -22,7 +22,7 @@ from midfill_infill.answers.layout import (
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.overlaps import Behind, cut_both, cut_head, cut_tail
+from midfill_infill.answers.overlaps import Behind, cut_both, cut_frame, cut_head, cut_tail
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
@@ -286,9 +286,11 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
+        between = cut_both(bare, self.before, self.behind.rest) if is_telling else None
+        if not self.before.strip() and not self.behind.rest.strip():
+            between = cut_frame(bare, self.above, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
-            return [bare, cut]
-        between = cut_both(bare, self.before, self.behind.rest)
+            return [bare, cut] if between is None else [between, bare, cut]
         return [cut, bare] if between is None else [between, cut, bare]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:

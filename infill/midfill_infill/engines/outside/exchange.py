@@ -80,7 +80,8 @@ class _Hole:
 class Exchange:
     """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
     a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks. It is
-    asked again too for a part of a line whose bracket or string is still open at the line's end.
+    asked again too for a part of a line whose bracket or string is still open at the line's end, or whose first line is
+    blank.
 
     `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
     number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
@@ -190,7 +191,9 @@ class Exchange:
         if query.stops and is_wrapping(middle.text):
             self._wraps_code = True
             yield from self._write(replace(query, stops=()), hole)
-        elif query.stops and leaves_open(middle.text, query.before, query.behind):
+        elif query.stops and (
+            not middle.text.strip() or leaves_open(middle.text, query.before, query.behind)
+        ):  # a blank answer may go on behind the line break
             yield from self._write(replace(query, stops=()), hole)
 
     def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
