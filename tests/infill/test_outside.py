@@ -596,6 +596,29 @@ def test_where_an_answer_may_be_cut(
     assert find_end(text, extent, indent, behind, is_continuation=is_continuation) == end
 
 
+def test_an_answer_that_repeats_the_text_behind_ends_with_a_whole_line() -> None:
+    text = "x = 1\n    one()\n    two()\n    three()\n<|endo"
+    behind = "\n    one()\n    two()\n    three()\n"
+    assert find_end(text, "block", "    ", behind, is_continuation=False) == text.index("<")
+
+
+LISTED = "from m import (\n    first_name,\n    «TODO»,\n)\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["first_name,\n    second,\n)\n", "    first_name,\nsecond", "second,\nfirst_name,\n"]
+)
+def test_a_chat_that_repeats_the_line_above_a_part_of_a_line_goes_on(answer: str) -> None:
+    with serve("chat") as server:
+        server.parts = [answer[at : at + 7] for at in range(0, len(answer), 7)]
+        start, end = LISTED.index("«"), LISTED.index("»") - 1
+        document = Document(LISTED.replace("«", "").replace("»", "").encode(), "python")
+        with connect(server) as client:
+            *_, filled = fill(document, [hole_at_range(document, start, end)], Options(repair=False), client)
+        assert isinstance(filled, Filled)
+        assert filled.patch.apply(document.data).decode() == LISTED.replace("«TODO»", "second")
+
+
 @pytest.mark.parametrize(
     "line", ["ERROR = 5", "for row in rows:", "String name = x;", "True if x else y", "if a in b:"]
 )

@@ -181,6 +181,35 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     assert filled == source.replace(place, expected)
 
 
+HANDLER = "const a = (\n  <View\n        onPress={() => {\n            HOLE;\n        }}\n  />\n);\n"
+COMMENTED = "function f() {\n  HOLE;\n  return h();\n}\n"
+GUARD = "int f(int a) {\n  HOLE;\n}\n\nint g(int a) {\n  if (a) {\n    f(a);\n  }\n  return 0;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        (
+            "tsx",
+            HANDLER + "function g() {\n  if (a) {\n    h();\n  }\n}\n" * 3,
+            "g({\n\t\t\t\t\t\t\tb,\n\t\t\t\t\t\t});",
+            "g({\n              b,\n            });",
+        ),
+        (
+            "typescript",
+            COMMENTED,
+            "const x = g();\n\n    // Then y.\n    // Then z.",
+            "const x = g();\n\n  // Then y.\n  // Then z.",
+        ),
+        ("c", GUARD, "/* Once. */\n    return f(a);", "/* Once. */\n  return f(a);"),
+    ],
+)
+def test_an_answer_in_another_unit_stands_at_its_hole(language: str, source: str, answer: str, expected: str) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
+
+
 YAML = "a:\n  - x: 1\n    y:\n      HOLE\n  - z: 2\n"
 QUERY = "SELECT a\nFROM orders\nHOLE\nORDER BY a;\n"
 BLOCK = 'resource "a" "b" {\n  HOLE\n}\n'

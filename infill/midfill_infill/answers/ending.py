@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
 from midfill_infill.answers.openness import find_closing, find_text_end, leaves_open
+from midfill_infill.answers.overlaps import is_long_enough
 from midfill_infill.answers.wrapping import find_start, has_end
 
 Extent = Literal["rest", "statement", "block"]
@@ -69,6 +70,13 @@ class EndFinder:
         if start is None or line_end is None or has_end(text):
             return line_end
         self.likely_end = line_end
+        if self._repeats_above(text[start:line_end]):
+            start = line_end
+            line_end = find_sure_end(text[start:], "rest", "", "", is_continuation=False)
+            if line_end is None:
+                return None
+            line_end += start
+            self.likely_end = line_end
         closing = find_closing(self._before, self._behind)
         if closing:
             return find_text_end(text, start, closing)
@@ -79,6 +87,14 @@ class EndFinder:
             if end > line_end and not leaves_open(text[start:end], self._before, self._behind):
                 return end
         return None
+
+    def _repeats_above(self, line: str) -> bool:
+        """True if the hole begins its line, and a line of its answer is the one above."""
+        *above, own = self._before.rsplit("\n", 1)
+        if own.strip() or not above:
+            return False
+        last_line = above[0].rstrip().rpartition("\n")[2]
+        return line.strip() == last_line.strip() and is_long_enough(line)
 
 
 def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
@@ -106,10 +122,10 @@ def find_sure_end(text: str, extent: Extent, indent: str, behind: str, *, is_con
     written = [line for _, line in lines]
     if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
         if extent == "block" and _leaves(written, indent, _LINES_REPEATED):
-            return len(text)
+            return _end_of_lines(lines)
         if extent == "statement":
             return next(iter(_find_others(lines, indent)), None)
-    return len(text) if _repeats(written, behind) else None
+    return _end_of_lines(lines) if _repeats(written, behind) else None
 
 
 def _find_end_by_lines(text: str, extent: Extent, indent: str) -> int | None:
@@ -123,7 +139,7 @@ def _find_end_by_lines(text: str, extent: Extent, indent: str) -> int | None:
         is_over = len(others_from_margin) > _LINES_REPEATED or len(_find_others(lines, indent)) > _LINES_BEHIND
     else:
         is_over = _leaves([line for _, line in lines], indent, _LINES_BEHIND)
-    return len(text) if is_over else None
+    return _end_of_lines(lines) if is_over else None
 
 
 def _is_far_beyond(text: str, extent: Extent, indent: str) -> bool:
@@ -169,6 +185,12 @@ def _is_long_loop(text: str) -> bool:
 def _list_code_lines(text: str, start: int) -> list[tuple[int, str]]:
     """The whole lines of code from `start` on that are not blank, each with its offset."""
     return [(start + offset, line) for offset, line in _list_whole_lines(text[start:]) if line.strip()]
+
+
+def _end_of_lines(lines: list[tuple[int, str]]) -> int:
+    """The position behind the last of the whole lines: of what follows, such as a marker, a part may be there."""
+    offset, line = lines[-1]
+    return offset + len(line) + 1
 
 
 def _list_whole_lines(text: str) -> list[tuple[int, str]]:

@@ -50,7 +50,7 @@ def cut_head(draft: DraftText, above: Sequence[str], start: str) -> tuple[DraftT
         is_telling = count > 1
         if count == 1:
             is_usual = (written[0], written[0]) in pairwise(lines_above)  # the document repeats it too
-            is_telling = _count_name_chars(written[0]) >= _TELLING and not is_usual
+            is_telling = is_long_enough(written[0]) and not is_usual
         if _are_equal(written[: count + 1]):  # a repeat has no more of one line than stand above
             is_telling = False
         return join(lines[filled[count] :]), is_telling
@@ -138,6 +138,11 @@ def _columns(line: str) -> int:
     return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
 
 
+def is_long_enough(text: str) -> bool:
+    """True if a text has so many characters of names that it is hardly repeated by chance."""
+    return _count_name_chars(text) >= _TELLING
+
+
 def _count_name_chars(text: str) -> int:
     """How many characters of names a text has."""
     return len(_NAME_CHAR.findall(text))
@@ -183,7 +188,7 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         if not _begins_with(lines_below, repeated):
             continue
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
-        if sum(map(_count_name_chars, repeated)) >= _TELLING:
+        if is_long_enough("".join(repeated)):
             is_telling = True
         if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
             is_telling = False

@@ -39,6 +39,7 @@ _BUILDS: Final = ("BUILD", "WORKSPACE")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
+_ENDED: Final = re.compile(r"[;)\]}]\s*$")
 _UNIT_COLUMNS: Final = range(2, 9)  # the columns that one level of indentation may have
 _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 or 8 are multiples of it
 
@@ -442,10 +443,15 @@ class _Answer:
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             num_at_margin = widths.count(0) if columns > 0 else 0
             num_misplaced += num_at_margin or max(widths, default=columns) < columns
+            below = self._find_below_comment(draft, indents)
+            num_misplaced += below is not None and columns_of(below) > columns
         elif frame.is_whole_line and not frame.is_free:
             first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
             num_misplaced += first_columns is not None and first_columns not in self.columns_near
             num_misplaced += bool(widths) and min(widths) < widths[0]
+        if not frame.is_whole_line and indents and not self._drop_comments(draft, indents):
+            first, *_ = draft.text.split("\n", 1)  # comments below a statement that has ended are not deeper
+            num_misplaced += bool(_ENDED.search(first)) and min(widths) > columns
         return num_misplaced
 
     def _weigh_steps(
@@ -486,8 +492,10 @@ class _Answer:
         return [(number, white) for number, white in indents if not self._is_comment(lines[number])]
 
     def _is_comment(self, draft: DraftText) -> bool:
-        """True if a draft begins with a line comment."""
-        return draft.text.lstrip().startswith(self.trials.language.comment)
+        """True if a draft begins with a line comment, or with a comment that has its line for itself."""
+        first, *_ = draft.text.lstrip().split("\n", 1)
+        is_block_comment = self.trials.language.comment == "//" and first.startswith("/*")
+        return first.startswith(self.trials.language.comment) or (is_block_comment and first.rstrip().endswith("*/"))
 
     def _count_errors(self, draft: DraftText) -> int:
         """Syntax errors with a draft in the hole and stand-ins in the other holes."""
