@@ -37,6 +37,7 @@ _PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc
 # Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
 _BUILDS: Final = ("BUILD", "WORKSPACE")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
+_YIELDING: Final = re.compile(r"\s*yield\b")  # which makes a generator of a function also where it is not reached
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
 _ENDED: Final = re.compile(r"[;)\]}]\s*$")
@@ -288,7 +289,7 @@ class _Answer:
             return [bare]
         cut, is_telling = found
         between = cut_both(bare, self.before, self.behind.rest) if is_telling else None
-        if not self.before.strip() and not self.behind.rest.strip():
+        if not self.before.strip() and not self.behind.rest.strip(" \t;,"):
             between = cut_frame(bare, self.above, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
             return [bare, cut] if between is None else [between, bare, cut]
@@ -364,7 +365,8 @@ class _Answer:
         endings = [outer for outer in (0, *outermost) if _ENDING.match(lines[outer].strip())]
         if not endings:
             return None
-        return next((outer for outer in outermost if outer > endings[0]), None)
+        behind_ending = (outer for outer in outermost if outer > endings[0])
+        return next((outer for outer in behind_ending if not _YIELDING.match(lines[outer])), None)
 
     def _is_outside(self, line: str) -> bool:
         """True for a line that begins what a function's body rarely holds: a definition, an import, a comment."""
