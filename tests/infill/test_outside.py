@@ -784,6 +784,17 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
     with pytest.raises(MidfillError, match="no password") as error:
         named_endpoint()
     assert "pa55" not in error.value.sentence
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", address.replace("http", "ftp"))
+    with pytest.raises(MidfillError, match="not an http") as error:
+        named_endpoint()
+    assert "pa55" not in error.value.sentence
+    for setting in (f"openai:m@{address}", f"opneai:m@{address}", address):
+        monkeypatch.setenv("MIDFILL_ENGINE", setting)
+        for words in (["config"], ["config", "engine"], ["config", "--json"]):
+            result = CliRunner().invoke(build_app(), words)
+            assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
+    with pytest.raises(MidfillError, match="no password"):
+        parse_engine("openai:m@user:pa55@127.0.0.1:8000")
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:
