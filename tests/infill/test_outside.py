@@ -716,6 +716,8 @@ def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
     assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)
 
 
+WORDS = "which may then have some more words about files and gaps that models fill where they read the text".split()
+LIST = "\n".join(f"- {' '.join(WORDS[n % 7 : n % 11 + 7])} {WORDS[-n % 19]} {WORDS[n * n % 17]}." for n in range(60))
 BLOCK = "```sh\npip install midfill\n```"
 SHOWN = '''text = f"""Run it like this:
 
@@ -737,8 +739,9 @@ def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> No
     assert filled.fills[0].text == SHOWN
 
 
-def test_prose_that_begins_with_a_fence_comes_whole() -> None:
-    told = f"{BLOCK}\n\nThen run `midfill`."
+@pytest.mark.parametrize("block", [BLOCK, BLOCK.replace("sh", "python")])
+def test_prose_that_begins_with_a_fence_comes_whole(block: str) -> None:
+    told = f"{block}\n\nThen run `midfill`.\n\n{LIST}"
     document = Document(b"# A\n\n\n\n# B\n", None, Path("README.md"))
     with serve("fim") as server, connect(server) as client:
         server.parts = told.splitlines(keepends=True)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from midfill_engine.loops import find_loop, is_endless
 from midfill_infill.answers.openness import find_closing, find_text_end, leaves_open
 from midfill_infill.answers.overlaps import is_long_enough
-from midfill_infill.answers.wrapping import find_start, has_end
+from midfill_infill.answers.wrapping import find_start, has_end, has_marker
 
 Extent = Literal["rest", "statement", "block"]
 """How much a hole takes: a part of a line, a statement on a line of its own, lines of a block."""
@@ -30,22 +30,28 @@ _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")
 class EndFinder:
     """Finds where one answer ends, while it is written. `extent`, `indent` and `behind` are those of `find_end`, and
     `before` is the text before the hole; `knows_end`: the model was tuned to end its answers, so no number of lines
-    ends them.
+    ends them. `is_prose`: nor does it in a file that people read as text, and no fence, which belongs to the text.
     """
 
-    def __init__(self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool) -> None:
+    def __init__(
+        self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool, is_prose: bool = False
+    ) -> None:
         self._extent: Extent = extent
         self._indent = indent
         self._before = before
         self._behind = behind
-        self._knows_end = knows_end
+        self._knows_end = knows_end or is_prose
+        self._is_prose = is_prose
         self._num_read = 0  # characters that were judged
         self.likely_end: int | None = None
         """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
 
     def find(self, text: str, *, is_continuation: bool) -> int | None:
         """The position where an answer of which `text` is there is cut now; None while it may go on."""
-        sure_end = find_sure_end(text, self._extent, self._indent, self._behind, is_continuation=is_continuation)
+        if self._is_prose and self._extent != "rest":
+            sure_end = _find_end_of_prose(text, self._behind)
+        else:
+            sure_end = find_sure_end(text, self._extent, self._indent, self._behind, is_continuation=is_continuation)
         if self._extent == "rest":
             return self._find_end_of_part(text, sure_end)
         if sure_end is not None:
@@ -53,7 +59,7 @@ class EndFinder:
         has_new_line = "\n" in text[self._num_read :]
         self._num_read = len(text)
         judged = text[: text.rfind("\n") + 1] if has_new_line else text
-        if self.likely_end is None:
+        if self.likely_end is None and not self._is_prose:
             self.likely_end = _find_end_by_lines(text, self._extent, self._indent)
         if self.likely_end is None:
             self.likely_end = find_loop_end(judged)
@@ -126,6 +132,14 @@ def find_sure_end(text: str, extent: Extent, indent: str, behind: str, *, is_con
         if extent == "statement":
             return next(iter(_find_others(lines, indent)), None)
     return _end_of_lines(lines) if _repeats(written, behind) else None
+
+
+def _find_end_of_prose(text: str, behind: str) -> int | None:
+    """As `find_sure_end`, in a file that people read as text."""
+    if has_marker(text):
+        return len(text)
+    lines = _list_code_lines(text, 0)
+    return _end_of_lines(lines) if lines and _repeats([line for _, line in lines], behind) else None
 
 
 def _find_end_by_lines(text: str, extent: Extent, indent: str) -> int | None:

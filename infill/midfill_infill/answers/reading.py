@@ -23,7 +23,7 @@ from midfill_infill.answers.layout import (
     list_layouts,
 )
 from midfill_infill.answers.overlaps import Behind, cut_both, cut_frame, cut_head, cut_tail
-from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
+from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import unwrap
 from midfill_infill.syntax.outline import find_own
@@ -33,9 +33,6 @@ from midfill_infill.text.spans import Hole
 _WHITE: Final = " \t\n"
 _MAX_ABOVE: Final = 40  # lines before a hole that an answer may repeat
 _MAX_BEHIND: Final = 8192  # bytes behind a hole that an answer may repeat
-_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
-# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
-_BUILDS: Final = ("BUILD", "WORKSPACE")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _YIELDING: Final = re.compile(r"\s*yield\b")  # which makes a generator of a function also where it is not reached
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
@@ -47,21 +44,13 @@ _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 o
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
-    if _is_prose(document) or hole.anchors:
+    if is_prose(document.path) or hole.anchors:
         return trim_answer(document, hole, answer)
     bare = cut_repeated_above(document, hole, next(unwrap(answer, document.text)))
     draft = trim_answer(document, hole, bare)
     if opens_line(document, hole):
         draft = move_to_hole(draft, hole.indent)
     return cut_repeated_below(document, hole, draft)
-
-
-def _is_prose(document: Document) -> bool:
-    """True for a file whose name tells that people read it as text."""
-    path = document.path
-    if path is None:
-        return False
-    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def read_answer(

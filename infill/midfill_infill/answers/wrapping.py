@@ -109,6 +109,11 @@ def has_end(text: str) -> bool:
         *whole_lines, _ = text[start:].split("\n")
         if _find_closing([last_line, *whole_lines], 0) is not None:
             return True
+    return has_marker(text, start)
+
+
+def has_marker(text: str, start: int = 0) -> bool:
+    """True if an end marker follows some text behind `start` and the markers there."""
     start = _skip_markers(text, start)
     marker = _find_end_marker(text, start)
     if marker is None or not text[start : marker.start()].strip():

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
+from pathlib import PurePath
 from typing import Final
 
 from midfill_engine import wire
@@ -18,6 +19,7 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.openness import find_closing, leaves_open
+from midfill_infill.answers.plain import is_prose
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import (
@@ -171,7 +173,11 @@ class Exchange:
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
-        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=self._protocol.knows_end)
+        knows_end = self._protocol.knows_end
+        has_fences = (
+            is_prose(PurePath(query.sources.path)) and not knows_end
+        )  # one that ends has been asked for a fence
+        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=knows_end, is_prose=has_fences)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
                 is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
