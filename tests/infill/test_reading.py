@@ -385,6 +385,30 @@ def test_sentences_that_are_the_text_stay(name: str, source: str, answer: str) -
     assert [line.strip() for line in text.split("\n")] == answer.split("\n")
 
 
+BETWEEN_TAGS = "const About = () => (\n  <p>\n    TODO\n  </p>\n);\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Welcome to our page.\n    <b>Hello {name}</b>", "Welcome to our page.\n    <b>Hello {name}</b>"),
+        ("We sell things.\n    They cost {price} each.", "We sell things.\n    They cost {price} each."),
+        ("Here is what is missing:\n\n```tsx\n<b>Hello</b>\n```", "<b>Hello</b>"),
+        ("<think>\nA greeting.\n</think>\n\nHello {name}.", "Hello {name}."),
+    ],
+)
+def test_sentences_between_tags_stay_where_no_fence_tells_them_from_the_text(answer: str, expected: str) -> None:
+    document = Document(BETWEEN_TAGS.encode(), "tsx")
+    start = BETWEEN_TAGS.index("TODO")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
+def test_thinking_before_the_text_of_a_string_goes() -> None:
+    source = 'x = """\nold\n"""\n'
+    document = Document(source.encode(), "python")
+    assert splice(document, [hole_at_range(document, 8, 11)], ["<think>\nHm.\n</think>\n\nmore"]).texts == ("more",)
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -25,7 +25,7 @@ from midfill_infill.answers.layout import (
 from midfill_infill.answers.overlaps import Behind, cut_both, cut_frame, cut_head, cut_tail
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
-from midfill_infill.answers.wrapping import unwrap
+from midfill_infill.answers.wrapping import has_fence, unwrap
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -246,6 +246,8 @@ class _Answer:
             yield answer
             return
         is_code = not self.trials.is_in_text(self.index)
+        if self.trials.is_between_tags(self.index) and not has_fence(answer.text):
+            is_code = False  # sentences may be the text itself
         for bare in unwrap(answer, self.document.text, is_code=is_code):
             yield from self._cut_heads(bare)
 

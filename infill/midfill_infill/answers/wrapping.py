@@ -50,7 +50,8 @@ _STOPS: Final = (".", "!", "?")  # that end a sentence
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
     """Readings of an answer, the likelier first; one of them is all of it. That one is likelier than a text cut at a
-    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text.
+    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text, but no
+    thinking does.
     """
     readings = [answer]
     unmarked = _cut_marker(answer)
@@ -62,10 +63,15 @@ def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> It
     seen: set[str] = set()
     for reading in readings:
         may_be_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for text in _unwrap_code(reading) if may_be_wrapped else (reading,):
+        for text in _unwrap_code(reading) if may_be_wrapped else (_skip(reading, _THINKING), reading):
             if text.text not in seen:
                 seen.add(text.text)
                 yield text
+
+
+def has_fence(answer: str) -> bool:
+    """True if a line of an answer is a fence."""
+    return any(line.strip() and _FENCE.fullmatch(line) for line in answer.split("\n"))
 
 
 def take_off_fence(answer: str) -> str:
