@@ -263,6 +263,8 @@ SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
         ("python", SUMMARY, "X.\n\n    Args:\n        x: X.\n    ", "X.\n\n    Args:\n        x: X.\n    "),
         ("python", SUMMARY, 'X.\n\n    Y.\n    """\n    return x\n', "X.\n\n    Y.\n    "),
         ("python", "x = 1  # «TODO»\n", "one\ny = 2\n", "one"),
+        ("python", "x = f(«1», 2)\n", "\nh(3)", "h(3)"),
+        ("python", "x = f(«1», 2)\n", " \n\nh(3)\nk()\n", "h(3)"),
     ],
 )
 @pytest.mark.parametrize("obeys", [True, False])
@@ -620,6 +622,29 @@ def test_where_an_answer_may_be_cut(
     assert find_end(text, extent, indent, behind, is_continuation=is_continuation) == end
 
 
+def test_an_answer_that_repeats_the_text_behind_ends_with_a_whole_line() -> None:
+    text = "x = 1\n    one()\n    two()\n    three()\n<|endo"
+    behind = "\n    one()\n    two()\n    three()\n"
+    assert find_end(text, "block", "    ", behind, is_continuation=False) == text.index("<")
+
+
+LISTED = "from m import (\n    first_name,\n    «TODO»,\n)\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["first_name,\n    second,\n)\n", "    first_name,\nsecond", "second,\nfirst_name,\n"]
+)
+def test_a_chat_that_repeats_the_line_above_a_part_of_a_line_goes_on(answer: str) -> None:
+    with serve("chat") as server:
+        server.parts = [answer[at : at + 7] for at in range(0, len(answer), 7)]
+        start, end = LISTED.index("«"), LISTED.index("»") - 1
+        document = Document(LISTED.replace("«", "").replace("»", "").encode(), "python")
+        with connect(server) as client:
+            *_, filled = fill(document, [hole_at_range(document, start, end)], Options(repair=False), client)
+        assert isinstance(filled, Filled)
+        assert filled.patch.apply(document.data).decode() == LISTED.replace("«TODO»", "second")
+
+
 @pytest.mark.parametrize(
     "line", ["ERROR = 5", "for row in rows:", "String name = x;", "True if x else y", "if a in b:"]
 )
@@ -740,6 +765,8 @@ def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() 
     assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
 
 
+WORDS = "which may then have some more words about files and gaps that models fill where they read the text".split()
+LIST = "\n".join(f"- {' '.join(WORDS[n % 7 : n % 11 + 7])} {WORDS[-n % 19]} {WORDS[n * n % 17]}." for n in range(60))
 BLOCK = "```sh\npip install midfill\n```"
 SHOWN = '''text = f"""Run it like this:
 
@@ -769,8 +796,9 @@ def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> No
     assert filled.fills[0].text == SHOWN
 
 
-def test_prose_that_begins_with_a_fence_comes_whole() -> None:
-    told = f"{BLOCK}\n\nThen run `midfill`."
+@pytest.mark.parametrize("block", [BLOCK, BLOCK.replace("sh", "python")])
+def test_prose_that_begins_with_a_fence_comes_whole(block: str) -> None:
+    told = f"{block}\n\nThen run `midfill`.\n\n{LIST}"
     document = Document(b"# A\n\n\n\n# B\n", None, Path("README.md"))
     with serve("fim") as server, connect(server) as client:
         server.parts = told.splitlines(keepends=True)
@@ -816,6 +844,17 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
     with pytest.raises(MidfillError, match="no password") as error:
         named_endpoint()
     assert "pa55" not in error.value.sentence
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", address.replace("http", "ftp"))
+    with pytest.raises(MidfillError, match="not an http") as error:
+        named_endpoint()
+    assert "pa55" not in error.value.sentence
+    for setting in (f"openai:m@{address}", f"opneai:m@{address}", address):
+        monkeypatch.setenv("MIDFILL_ENGINE", setting)
+        for words in (["config"], ["config", "engine"], ["config", "--json"]):
+            result = CliRunner().invoke(build_app(), words)
+            assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
+    with pytest.raises(MidfillError, match="no password"):
+        parse_engine("openai:m@user:pa55@127.0.0.1:8000")
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ def test_a_right_answer_arrives_as_it_was(answer: str) -> None:
         ('print("```")\n        return "</s>"', 'print("```")\n        return "</s>"'),
         ('return "<|endoftext|>"', 'return "<|endoftext|>"'),
         ("return foo(\n    x)", "return foo(\n            x)"),
+        ("raise Closed()\nyield x", "raise Closed()\n        yield x"),
         ("self.x = x\n        self.x = x", "self.x = x\n        self.x = x"),
     ],
 )
@@ -169,6 +170,12 @@ LABELED = "class A {\n    class B {\n    HOLE;\n    };\n};\n"
             "a();\n                if (x) {\n                    b();\n                }",
             "a();\n        if (x) {\n          b();\n        }",
         ),
+        (
+            "java",
+            "class A {\n    B f() {\n        HOLE;\n    }\n}\n",
+            "return new B(1)\n        .a()\n        .b();",
+            "return new B(1)\n                .a()\n                .b();",
+        ),
         ("python", "def f(self):\n    HOLE\n", 'self.g(a,\n{"a": 1})', 'self.g(a,\n    {"a": 1})'),
     ],
 )
@@ -180,6 +187,35 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     hole = hole_at_cursor(document, start) if is_blank else hole_at_range(document, start, start + len(place))
     filled = splice(document, [hole], [answer]).patch.apply(document.data).decode()
     assert filled == source.replace(place, expected)
+
+
+HANDLER = "const a = (\n  <View\n        onPress={() => {\n            HOLE;\n        }}\n  />\n);\n"
+COMMENTED = "function f() {\n  HOLE;\n  return h();\n}\n"
+GUARD = "int f(int a) {\n  HOLE;\n}\n\nint g(int a) {\n  if (a) {\n    f(a);\n  }\n  return 0;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        (
+            "tsx",
+            HANDLER + "function g() {\n  if (a) {\n    h();\n  }\n}\n" * 3,
+            "g({\n\t\t\t\t\t\t\tb,\n\t\t\t\t\t\t});",
+            "g({\n              b,\n            });",
+        ),
+        (
+            "typescript",
+            COMMENTED,
+            "const x = g();\n\n    // Then y.\n    // Then z.",
+            "const x = g();\n\n  // Then y.\n  // Then z.",
+        ),
+        ("c", GUARD, "/* Once. */\n    return f(a);", "/* Once. */\n  return f(a);"),
+    ],
+)
+def test_an_answer_in_another_unit_stands_at_its_hole(language: str, source: str, answer: str, expected: str) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
 
 
 YAML = "a:\n  - x: 1\n    y:\n      HOLE\n  - z: 2\n"
@@ -271,6 +307,51 @@ def test_a_repeat_is_as_deep_and_as_often_written_as_its_neighbor(answer: str, e
     assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
 
 
+GUARDED = (
+    "class A {\n    int f(int a) {\n        if (a > 1) {\n            HOLE;\n        }\n        return 1;\n    }\n}\n"
+)
+ENDED_CALL = GUARDED.replace("HOLE;", "HOLE;;")
+NESTED_TAG = "const a = (\n  <View>\n    HOLE;\n  </View>\n);\n"
+CASES_OF = "def f(x):\n    match x:\n        case 1:\n            HOLE;\n        case 2:\n            return 5\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        ("java", GUARDED, "if (a > 1) {\n    g();\n    h();\n}", "g();\n            h();"),
+        ("java", GUARDED, "        if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n    g();\n}\nreturn 1;", "g();"),
+        (
+            "java",
+            GUARDED,
+            "int f(int a) {\n  if (a > 1) {\n    if (a > 2) {\n      g();\n    }\n  }\n  return 1;\n}",
+            "if (a > 2) {\n                g();\n            }",
+        ),
+        (
+            "java",
+            GUARDED,
+            "            if (a > 1) {\n                g();\n            }",
+            "if (a > 1) {\n                g();\n            }",
+        ),
+        ("tsx", NESTED_TAG, "<View>\n  <B />\n</View>", "<View>\n      <B />\n    </View>"),
+        ("java", ENDED_CALL, "if (a > 1) {\n    g();\n}", "g()"),
+        ("python", CASES_OF, "case 1:\n    return 4\ncase 2:", "return 4"),
+    ],
+)
+def test_the_block_around_a_hole_goes_wherever_it_is_written(
+    language: str, source: str, answer: str, expected: str
+) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
+    if "HOLE;;" in source:
+        return
+    blank = Document(source.replace("HOLE;", "").encode(), language)
+    filled = splice(blank, [hole_at_cursor(blank, start)], [answer]).patch.apply(blank.data).decode()
+    assert filled == source.replace("HOLE;", expected)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))
@@ -303,6 +384,30 @@ def test_sentences_that_are_the_text_stay(name: str, source: str, answer: str) -
     start = source.index("TODO")
     text = splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts[0]
     assert [line.strip() for line in text.split("\n")] == answer.split("\n")
+
+
+BETWEEN_TAGS = "const About = () => (\n  <p>\n    TODO\n  </p>\n);\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Welcome to our page.\n    <b>Hello {name}</b>", "Welcome to our page.\n    <b>Hello {name}</b>"),
+        ("We sell things.\n    They cost {price} each.", "We sell things.\n    They cost {price} each."),
+        ("Here is what is missing:\n\n```tsx\n<b>Hello</b>\n```", "<b>Hello</b>"),
+        ("<think>\nA greeting.\n</think>\n\nHello {name}.", "Hello {name}."),
+    ],
+)
+def test_sentences_between_tags_stay_where_no_fence_tells_them_from_the_text(answer: str, expected: str) -> None:
+    document = Document(BETWEEN_TAGS.encode(), "tsx")
+    start = BETWEEN_TAGS.index("TODO")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
+def test_thinking_before_the_text_of_a_string_goes() -> None:
+    source = 'x = """\nold\n"""\n'
+    document = Document(source.encode(), "python")
+    assert splice(document, [hole_at_range(document, 8, 11)], ["<think>\nHm.\n</think>\n\nmore"]).texts == ("more",)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
 from midfill_infill.answers.openness import find_closing, find_text_end, indent_width, leaves_open
-from midfill_infill.answers.wrapping import find_start, has_end
+from midfill_infill.answers.overlaps import is_long_enough
+from midfill_infill.answers.wrapping import find_start, has_end, has_marker
 
 Extent = Literal["line", "rest", "statement", "block"]
 """How much a hole takes: a part of a line without or with line breaks, a statement on a line of its own, lines of a
@@ -31,15 +32,19 @@ _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")
 class EndFinder:
     """Finds where one answer ends, while it is written. `indent` is that of a block's lines, or of a statement's own
     line; `before` and `behind` are the texts around the hole. `knows_end`: the model was tuned to end its answers, so
-    no number of lines ends them.
+    no number of lines ends them. `is_prose`: nor does it in a file that people read as text, and no fence, which
+    belongs to the text.
     """
 
-    def __init__(self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool) -> None:
+    def __init__(
+        self, extent: Extent, indent: str, before: str, behind: str, *, knows_end: bool, is_prose: bool = False
+    ) -> None:
         self._extent: Extent = extent
         self._indent = indent
         self._before = before
         self._behind = behind
-        self._knows_end = knows_end
+        self._knows_end = knows_end or is_prose
+        self._is_prose = is_prose
         self._num_read = 0  # characters that were judged
         self.likely_end: int | None = None
         """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
@@ -48,29 +53,35 @@ class EndFinder:
         """The position where an answer of which `text` is there is cut now; None while it may go on. `is_continuation`:
         the model sees only the text before the hole and does not end by itself.
         """
-        if has_end(text):
+        is_part = self._extent in ("line", "rest")
+        is_prose = self._is_prose and not is_part
+        if has_marker(text) if is_prose else has_end(text):
             return len(text)
-        start = find_start(text)
+        start = 0 if is_prose else find_start(text)
         lines = _list_code_lines(text, start) if start is not None else []
-        if self._extent in ("line", "rest"):
+        if is_part:
             return self._find_end_of_part(text, lines)
         is_statement = self._extent == "statement"
-        outside = _list_others(lines, self._indent) if is_statement else _list_outside(lines, self._indent)
+        outside: list[int] = []
+        if not is_prose:
+            outside = _list_others(lines, self._indent) if is_statement else _list_outside(lines, self._indent)
         if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
             if is_statement and outside:
                 return outside[0]
             if len(outside) > _LINES_REPEATED:
-                return len(text)
+                return _end_of_lines(lines)
         if _repeats([line for _, line in lines], self._behind):
-            return len(text)
+            return _end_of_lines(lines)
         has_new_line = "\n" in text[self._num_read :]
         self._num_read = len(text)
         judged = text[: text.rfind("\n") + 1] if has_new_line else text
         loop_end = find_loop_end(judged)
         if self.likely_end is None:
-            others_from_margin = _list_others(lines, "") if is_statement else []  # if it is written from column 0
+            others_from_margin: list[int] = []
+            if is_statement and not is_prose:
+                others_from_margin = _list_others(lines, "")  # if it is written from column 0
             is_over = len(outside) > _LINES_BEHIND or len(others_from_margin) > _LINES_REPEATED
-            self.likely_end = len(text) if is_over else loop_end
+            self.likely_end = _end_of_lines(lines) if is_over else loop_end
         is_far_beyond = has_new_line and not self._knows_end and len(outside) > _MAX_LINES_BEYOND
         is_loop = loop_end is not None and _is_long_loop(judged, loop_end)
         return self.likely_end if is_far_beyond or is_loop else None
@@ -81,6 +92,12 @@ class EndFinder:
             return None
         ends = [offset + len(line) for offset, line in lines]
         self.likely_end = ends[0]
+        _, first = lines[0]
+        if self._repeats_above(first):
+            if len(lines) == 1:
+                return None
+            lines, ends = lines[1:], ends[1:]
+            self.likely_end = ends[0]
         if self._extent == "line":
             return ends[0]
         start, _ = lines[0]
@@ -88,6 +105,14 @@ class EndFinder:
         if closing:
             return find_text_end(text, start, closing)
         return next((end for end in ends if not leaves_open(text[start:end], self._before, self._behind)), None)
+
+    def _repeats_above(self, line: str) -> bool:
+        """True if the hole begins its line, and a line of its answer is the one above."""
+        *above, own = self._before.rsplit("\n", 1)
+        if own.strip() or not above:
+            return False
+        last_line = above[0].rstrip().rpartition("\n")[2]
+        return line.strip() == last_line.strip() and is_long_enough(line)
 
 
 def find_loop_end(text: str) -> int | None:
@@ -119,6 +144,12 @@ def _is_long_loop(text: str, start: int) -> bool:
 def _list_code_lines(text: str, start: int) -> list[tuple[int, str]]:
     """The whole lines of code from `start` on that are not blank, each with its offset."""
     return [(start + offset, line) for offset, line in _list_whole_lines(text[start:]) if line.strip()]
+
+
+def _end_of_lines(lines: list[tuple[int, str]]) -> int:
+    """The position behind the last of the whole lines: of what follows, such as a marker, a part may be there."""
+    offset, line = lines[-1]
+    return offset + len(line) + 1
 
 
 def _list_whole_lines(text: str) -> list[tuple[int, str]]:

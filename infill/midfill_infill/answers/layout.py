@@ -158,11 +158,12 @@ def _list_conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable
             fitting_first = sorted(_STEPS, key=lambda step: -sum(width % step == 0 for width in widths))
             yield from (partial(_to_tabs, step=step) for step in fitting_first)
         return
-    unit = frame.unit
-    if unit == "\t":
-        unit = " " * _DEFAULT_STEP
+    units = dict.fromkeys(unit for unit in (frame.unit, frame.usual_unit) if unit.isspace() and unit != "\t")
+    unit = next(iter(units), " " * _DEFAULT_STEP)
     if len(widths) < len(whites):
-        yield lambda white: white.replace("\t", unit)
+        shallowest = min(whites, key=columns_of)
+        units_by_fit = sorted(units or [unit], key=lambda each: shallowest.replace("\t", each) != frame.indent)
+        yield from (partial(_replace_tabs, unit=each) for each in units_by_fit)
         return
     block_steps, _ = find_steps(draft, frame, set())
     base = len(frame.indent)
@@ -181,6 +182,11 @@ def _to_tabs(white: str, step: int) -> str:
     spaces = white[num_tabs:].expandtabs(step)
     more_tabs, num_spaces = divmod(len(spaces), step)
     return "\t" * (num_tabs + more_tabs) + " " * num_spaces
+
+
+def _replace_tabs(white: str, unit: str) -> str:
+    """White space with `unit` in place of each tab."""
+    return white.replace("\t", unit)
 
 
 def _scale(white: str, base: int, step: int, unit: str) -> str:

@@ -24,6 +24,7 @@ _PARENT_TYPE_PARTS: Final = (
     "expression",
     "operator",
     "call",
+    "invocation",
     "member",
     "assignment",
     "attribute",

@@ -8,6 +8,7 @@ from typing import Final
 
 from midfill_infill.answers.draft import DraftText, join, trim
 from midfill_infill.text.document import Document
+from midfill_infill.text.lines import count_columns
 from midfill_infill.text.spans import Hole
 
 _MAX_BYTES: Final = 8192  # on either side of a hole that an answer is compared with
@@ -16,6 +17,7 @@ _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by
 # A repeated text is telling, that is no coincidence, if it has so many characters of names.
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
+_TELLING_IN_FRAME: Final = 2
 _NAME_CHAR: Final = re.compile(r"\w")
 
 
@@ -65,7 +67,7 @@ def cut_head(draft: DraftText, before: Before) -> tuple[DraftText, bool] | None:
         is_telling = count > 1
         if count == 1:
             is_usual = (written[0], written[0]) in pairwise(lines_above)  # the document repeats it too
-            is_telling = _count_name_chars(written[0]) >= _TELLING and not is_usual
+            is_telling = is_long_enough(written[0]) and not is_usual
         if _are_equal(written[: count + 1]):  # a repeat has no more of one line than stand above
             is_telling = False
         return join(lines[filled[count] :]), is_telling
@@ -106,6 +108,56 @@ def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
     if start.endswith((" ", "\t")):
         between = trim(between, " \t", "")
     return between
+
+
+def cut_frame(draft: DraftText, above: Sequence[str], below: Sequence[str], columns: int) -> DraftText | None:
+    """What a draft that repeats the last lines of `above` has before lines that repeat the first of `below`, indented
+    as in the file or from another column or in another unit; None for other drafts. A draft whose last lines begin at
+    the `columns` of the hole may be a block in a block of the same kind, and so may a tag.
+    """
+    lines = draft.lines()
+    filled = [number for number, line in enumerate(lines) if line.text.strip()]
+    written = [lines[number].text for number in filled]
+    lines_above = [line for line in above if line.strip()][-_MAX_LINES:]
+    lines_below = [line for line in below if line.strip()]
+    sizes = range(min(len(written) - 2, len(lines_above)), 0, -1)
+    num_above = next((size for size in sizes if _are_same(written[:size], lines_above[-size:])), 0)
+    head = "".join(written[:num_above]).lstrip()
+    if head.startswith("<") or _count_name_chars(head) < _TELLING_IN_FRAME:
+        return None
+    outer = _columns(written[0]), _columns(lines_above[-num_above])
+    for begin in range(num_above + 1, len(written)):
+        repeated, following = written[begin:], lines_below[: len(written) - begin]
+        if not _are_same(repeated, following) or _columns(repeated[0]) == columns > 0:
+            continue
+        places = list(zip(map(_columns, repeated), map(_columns, following), strict=True))
+        steps = [(column - outer[0], other - outer[1]) for column, other in places]
+        if all(column == other for column, other in places) or _are_in_proportion(steps):
+            return join(lines[filled[num_above] : filled[begin]])
+    return None
+
+
+def _are_in_proportion(steps: Sequence[tuple[int, int]]) -> bool:
+    """True if each second number is the first one multiplied by the same positive number, whatever that is."""
+    first, second = next((step for step in steps if step != (0, 0)), (1, 1))
+    return first * second > 0 and all(one * second == other * first for one, other in steps)
+
+
+def _are_same(lines: Sequence[str], others: Sequence[str]) -> bool:
+    """True if the texts of lines are the same, however far they are indented."""
+    return len(lines) == len(others) and all(
+        line.strip() == other.strip() for line, other in zip(lines, others, strict=True)
+    )
+
+
+def _columns(line: str) -> int:
+    """The columns that a line is indented by."""
+    return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
+
+
+def is_long_enough(text: str) -> bool:
+    """True if a text has so many characters of names that it is hardly repeated by chance."""
+    return _count_name_chars(text) >= _TELLING
 
 
 def _count_name_chars(text: str) -> int:
@@ -153,7 +205,7 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         if not _begins_with(lines_below, repeated):
             continue
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
-        if sum(map(_count_name_chars, repeated)) >= _TELLING:
+        if is_long_enough("".join(repeated)):
             is_telling = True
         if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
             is_telling = False

@@ -3,6 +3,7 @@ indentation. No parser can tell here which reading is right, so only what is pla
 """
 
 import re
+from pathlib import PurePath
 from typing import Final
 
 from midfill_infill.answers.draft import ADDED, DraftText, join
@@ -13,6 +14,16 @@ from midfill_infill.text.spans import Hole
 _LONG_LINE: Final = 8  # characters of a line that an answer hardly repeats by chance
 _CLOSING: Final = re.compile(r"[)\]}]|</[\w-]+")
 _OPENER_OF: Final = {")": "(", "]": "[", "}": "{"}
+_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
+# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
+_BUILDS: Final = ("BUILD", "WORKSPACE")
+
+
+def is_prose(path: PurePath | None) -> bool:
+    """True for a file whose name tells that people read it as text."""
+    if path is None:
+        return False
+    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def cut_repeated_above(document: Document, hole: Hole, answer: DraftText) -> DraftText:

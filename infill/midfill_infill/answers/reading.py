@@ -24,45 +24,36 @@ from midfill_infill.answers.layout import (
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_head, cut_tail
-from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
+from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame, cut_head, cut_tail
+from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
-from midfill_infill.answers.wrapping import unwrap
+from midfill_infill.answers.wrapping import has_fence, unwrap
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 _WHITE: Final = " \t\n"
 _MAX_NEAR: Final = 40  # lines on either side of a hole
-_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
-# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
-_BUILDS: Final = ("BUILD", "WORKSPACE")
 # What goes on with a statement around the hole.
 _CLAUSE: Final = re.compile(r"(?:else|elif|except|finally|case|default|catch)\b")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
+_YIELDING: Final = re.compile(r"\s*yield\b")  # which makes a generator of a function also where it is not reached
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
+_ENDED: Final = re.compile(r"[;)\]}]\s*$")
 _UNIT_COLUMNS: Final = range(2, 9)  # the columns that one level of indentation may have
 _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 or 8 are multiples of it
 
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
-    if _is_prose(document) or hole.anchors:
+    if is_prose(document.path) or hole.anchors:
         return trim_answer(document, hole, answer)
     bare = cut_repeated_above(document, hole, next(unwrap(answer, document.text)))
     draft = trim_answer(document, hole, bare)
     if opens_line(document, hole):
         draft = move_to_hole(draft, hole.indent)
     return cut_repeated_below(document, hole, draft)
-
-
-def _is_prose(document: Document) -> bool:
-    """True for a file whose name tells that people read it as text."""
-    path = document.path
-    if path is None:
-        return False
-    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def read_answer(
@@ -248,6 +239,8 @@ class _Answer:
             yield answer
             return
         is_code = not self.trials.is_in_text(self.index)
+        if self.trials.is_between_tags(self.index) and not has_fence(answer.text):
+            is_code = False  # sentences may be the text itself
         for bare in unwrap(answer, self.document.text, is_code=is_code):
             yield from self._cut_heads(bare)
 
@@ -276,9 +269,11 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
+        between = cut_both(bare, self.before.start, self.behind.rest) if is_telling else None
+        if not self.before.start.strip() and not self.behind.rest.strip(" \t;,"):
+            between = cut_frame(bare, self.before.lines, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
-            return [bare, cut]
-        between = cut_both(bare, self.before.start, self.behind.rest)
+            return [bare, cut] if between is None else [between, bare, cut]
         return [cut, bare] if between is None else [between, cut, bare]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
@@ -351,7 +346,8 @@ class _Answer:
         endings = [outer for outer in (0, *outermost) if _ENDING.match(lines[outer].strip())]
         if not endings:
             return None
-        return next((outer for outer in outermost if outer > endings[0]), None)
+        behind_ending = (outer for outer in outermost if outer > endings[0])
+        return next((outer for outer in behind_ending if not _YIELDING.match(lines[outer])), None)
 
     def _is_outside(self, line: str) -> bool:
         """True for a line that begins what a function's body rarely holds: a definition, an import, a comment."""
@@ -432,10 +428,15 @@ class _Answer:
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
             num_at_margin = widths.count(0) if columns > 0 else 0
             num_misplaced += num_at_margin or max(widths, default=columns) < columns
+            below = self._find_below_comment(draft, indents)
+            num_misplaced += below is not None and columns_of(below) > columns
         elif frame.is_whole_line and not frame.is_free:
             first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
             num_misplaced += first_columns is not None and first_columns not in self.columns_near
             num_misplaced += bool(widths) and min(widths) < widths[0]
+        if not frame.is_whole_line and indents and not self._drop_comments(draft, indents):
+            first, *_ = draft.text.split("\n", 1)  # comments below a statement that has ended are not deeper
+            num_misplaced += bool(_ENDED.search(first)) and min(widths) > columns
         return num_misplaced
 
     def _weigh_steps(
@@ -476,8 +477,10 @@ class _Answer:
         return [(number, white) for number, white in indents if not self._is_comment(lines[number])]
 
     def _is_comment(self, draft: DraftText) -> bool:
-        """True if a draft begins with a line comment."""
-        return draft.text.lstrip().startswith(self.trials.language.comment)
+        """True if a draft begins with a line comment, or with a comment that has its line for itself."""
+        first, *_ = draft.text.lstrip().split("\n", 1)
+        is_block_comment = self.trials.language.comment == "//" and first.startswith("/*")
+        return first.startswith(self.trials.language.comment) or (is_block_comment and first.rstrip().endswith("*/"))
 
     def _count_errors(self, draft: DraftText) -> int:
         """Syntax errors with a draft in the hole and stand-ins in the other holes."""

@@ -239,6 +239,12 @@ class Trials:
             return False
         return "comment" in node.type or "string" in node.type
 
+    def is_between_tags(self, index: int) -> bool:
+        """True for a hole in the text between tags of JSX, which may also hold elements."""
+        start, end = self._baseline.spans[index]
+        node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
+        return node is not None and node.type == "jsx_text"
+
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
         """The position in a draft of the first closing brace that the draft has not opened; None if there is none."""
         trial = self._try_alone(draft, index)

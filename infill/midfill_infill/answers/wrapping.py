@@ -57,7 +57,8 @@ _STOPS: Final = (".", "!", "?")  # that end a sentence
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
     """Readings of an answer, the likelier first; one of them is all of it. That one is likelier than a text cut at a
-    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text.
+    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text, but no
+    thinking does.
     """
     readings = [answer]
     unmarked = _cut_marker(answer)
@@ -69,10 +70,15 @@ def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> It
     seen: set[str] = set()
     for reading in readings:
         may_be_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for text in _unwrap_code(reading) if may_be_wrapped else (reading,):
+        for text in _unwrap_code(reading) if may_be_wrapped else (_skip(reading, _THINKING), reading):
             if text.text not in seen:
                 seen.add(text.text)
                 yield text
+
+
+def has_fence(answer: str) -> bool:
+    """True if a line of an answer is a fence."""
+    return any(line.strip() and _FENCE.fullmatch(line) for line in answer.split("\n"))
 
 
 def take_off_fence(answer: str) -> str:
@@ -116,6 +122,11 @@ def has_end(text: str) -> bool:
         *whole_lines, _ = text[start:].split("\n")
         if _find_closing([last_line, *whole_lines], 0) is not None:
             return True
+    return has_marker(text, start)
+
+
+def has_marker(text: str, start: int = 0) -> bool:
+    """True if an end marker follows some text behind `start` and the markers there."""
     start = _skip_markers(text, start)
     marker = _find_end_marker(text, start)
     if marker is None or not text[start : marker.start()].strip():

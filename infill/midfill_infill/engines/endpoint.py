@@ -88,6 +88,8 @@ class Endpoint:
 
 
 _URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
+# A user's name and password before a host; without http:// only behind a model.
+_USER: Final = re.compile(r"(?<=//)[^/@\s]+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
 _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
 _LOCAL: Final = re.compile(
     r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
@@ -115,7 +117,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
         address = ollama_url()
     url = (address or protocol.default_url).rstrip("/")
     parts = urlsplit(url)
-    refuse_password(url)
+    refuse_password(url, model)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
         raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step)
@@ -128,13 +130,18 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
 
 
-def refuse_password(url: str) -> None:
+def refuse_password(url: str, model: str = "") -> None:
     """Raises MidfillError `bad_config` for an address with a user's name or password, which would be shown and stored
-    in clear.
+    in clear. The end of a `model` may be the start of an address without http://.
     """
-    if "@" in urlsplit(url).netloc:
+    if "@" in urlsplit(url).netloc or _USER.search(f"{model}@"):
         message = "an engine's address may hold no user name and no password"
         raise MidfillError("bad_config", message, "take them out, and give a key by MIDFILL_TOKEN")
+
+
+def hide_password(text: str) -> str:
+    """A text that may be an address, or end with one, with stars in place of a user's name and password."""
+    return _USER.sub("***@", text)
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:

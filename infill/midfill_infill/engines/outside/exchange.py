@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
+from pathlib import PurePath
 from typing import Final
 
 from midfill_engine import wire
@@ -18,6 +19,7 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.openness import find_closing, leaves_open
+from midfill_infill.answers.plain import is_prose
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import (
@@ -80,7 +82,8 @@ class _Hole:
 class Exchange:
     """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
     a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks. It is
-    asked again too for a part of a line whose bracket or string is still open at the line's end.
+    asked again too for a part of a line whose bracket or string is still open at the line's end, or whose first line is
+    blank.
 
     `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
     number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
@@ -188,7 +191,10 @@ class Exchange:
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
-        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=self._protocol.knows_end)
+        knows_end = self._protocol.knows_end
+        # A model that ends its answers has been asked for a fence.
+        has_fences = is_prose(PurePath(query.sources.path)) and not knows_end
+        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=knows_end, is_prose=has_fences)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
                 is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
@@ -206,8 +212,9 @@ class Exchange:
                 if end is not None or is_full:
                     return
         wraps_code = is_wrapping(middle.text)
+        is_blank = not middle.text.strip()  # then it may go on behind the line break
         is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)
-        if query.stops and (wraps_code or is_open):
+        if query.stops and (wraps_code or is_blank or is_open):
             self._wraps_code = self._wraps_code or wraps_code
             yield from self._write(replace(query, stops=()), hole)
 
