@@ -1,7 +1,7 @@
 """What is taken off an answer, what is moved in it, and what stays byte for byte."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -555,3 +555,50 @@ def test_a_clause_of_a_statement_around_a_blank_line_is_as_deep_as_that_statemen
     answer = textwrap.dedent(clause) if is_from_margin else clause
     spliced = splice(document, [hole_at_cursor(document, place)], [answer])
     assert spliced.patch.apply(document.data).decode() == source.replace("@", clause)
+
+
+LOOP = "void f(int[] xs) {\n    for (¦) {\n      g();\n    }\n  }\n"
+
+
+@pytest.mark.parametrize("broken", ["", "\n\n{ ( [ {\n"], ids=["sound", "broken elsewhere"])
+@pytest.mark.parametrize(
+    ("language", "source", "part"),
+    [
+        ("java", f"class A {{\n  {LOOP}}}\n", "int x : xs"),
+        ("java", f"class A {{\n  {LOOP}}}\n".replace("(¦", "(int i = 0; ¦"), "i < 3; i++"),
+        ("java", "class A {\n  void f() {\n    try {\n    } catch (¦) {\n    }\n  }\n}\n", "IOException e"),
+        ("cpp", LOOP, "auto& x : xs"),
+        ("c", LOOP.replace("(¦", "(int i = 0; ¦"), "i < 3; i++"),
+        ("c", "#define F(¦) 1\nint x;\n", "x, y"),
+        ("cpp", "#include <¦>\nint x;\n", "vector"),
+        ("cpp", '#include "¦"\nint x;\n', "a.h"),
+        ("rust", "fn f() {\n    if let ¦ {\n        g();\n    }\n}\n", "Some(y) = x"),
+        ("rust", "fn f() {\n    while let ¦ {\n    }\n}\n", "Some(y) = x.next()"),
+        ("rust", "fn f() {\n    for ¦ {\n    }\n}\n", "x in 0..3"),
+        ("rust", "fn f(x: i32) {\n    match x { ¦ }\n}\n", "1 => 2, _ => 3"),
+        ("rust", "struct A { ¦ }\n", "x: u8"),
+        ("go", "package a\n\nfunc f(x any) {\n\tswitch y := ¦ {\n\tcase int:\n\t\tg(y)\n\t}\n}\n", "x.(type)"),
+        ("typescript", "function f(xs) {\n  for (¦) {\n    g();\n  }\n}\n", "const x of xs"),
+        ("typescript", "function f(xs) {\n  for (let i = 0; ¦) {\n  }\n}\n", "i < 3; i++"),
+        ("tsx", "const A = () => <B ¦ />;\n", "x={1} y"),
+        ("tsx", "const A = () => <B style={{¦}} />;\n", "a: 1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make_hole", [hole_at_cursor, lambda document, offset: hole_at_range(document, offset, offset)]
+)
+def test_the_rest_of_a_line_goes_where_no_stand_in_fits(
+    make_hole: Callable[[Document, int], Hole], language: str, source: str, part: str, broken: str
+) -> None:
+    before, behind = (source + broken).split("¦")
+    document = Document((before + behind).encode(), language)
+    hole = make_hole(document, len(before))
+    rest, _, _ = behind.partition("\n")
+    for answer in (part, part + rest):
+        assert splice(document, [hole], [answer]).texts == (part,)
+
+
+def test_the_end_of_a_call_that_the_line_lacks_stays() -> None:
+    document = Document(b"x = foo(bar()\n\n\ndef f(:\n", "python")
+    hole = hole_at_range(document, len("x = foo(bar("), len("x = foo(bar("))
+    assert splice(document, [hole], ["1)"]).texts == ("1)",)

@@ -14,6 +14,8 @@ _TOKEN: Final = re.compile(
     r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''  # a string in one line
     r"|[()\[\]{}]"
 )
+_LINE_PAIRS: Final = frozenset((*_PAIRS.items(), ("<", ">")))
+_LINE_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[=-]>|["()\[\]{}<>]')
 
 
 def leaves_open(text: str, before: str, behind: str) -> bool:
@@ -27,6 +29,31 @@ def leaves_open(text: str, before: str, behind: str) -> bool:
     own_width = indent_width(before.rpartition("\n")[2])
     width = indent_width(following)
     return not (width > own_width or (width == own_width and following.strip()[:1] in _PAIRS.values()))
+
+
+def unbalances(text: str, before: str, behind: str) -> bool:
+    """True if a text between the parts of a line has closing or opening brackets or quotes too many. False if the line
+    lacks a bracket, unless this is a brace, which may be in another line.
+    """
+    has_angles = behind.lstrip().startswith((">", "/>"))
+    unmatched = _list_unmatched(before + behind, has_angles=has_angles)
+    if any(token not in "{}" for token in unmatched):
+        return False
+    return len(_list_unmatched(before + text + behind, has_angles=has_angles)) > len(unmatched)
+
+
+def _list_unmatched(text: str, *, has_angles: bool) -> list[str]:
+    """The brackets and quotes of a text that have no counterparts in it. Angles count as brackets if `has_angles`."""
+    unmatched: list[str] = []
+    for match in _LINE_TOKEN.finditer(text):
+        token = match[0]
+        if len(token) > 1 or (token in "<>" and not has_angles):
+            continue
+        if unmatched and (unmatched[-1], token) in _LINE_PAIRS:
+            unmatched.pop()
+        else:
+            unmatched.append(token)
+    return unmatched
 
 
 def find_closing(before: str, behind: str) -> str:

@@ -24,6 +24,7 @@ from midfill_infill.answers.layout import (
     list_indents,
     list_layouts,
 )
+from midfill_infill.answers.openness import unbalances
 from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame, cut_head, cut_tail
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
@@ -68,18 +69,27 @@ def read_answer(
         trials = trials.open_alone(index)  # so the body is read in a function of its own
         chosen = [None]
         index = 0
-    num_errors_of_stand_in = trials.count_errors(chosen)
+    around = _Answer(trials, document, hole, index)
+
+    def count_errors(draft: DraftText | None) -> int:
+        return trials.count_errors([*chosen[:index], draft, *chosen[index + 1 :]])
+
+    num_errors_of_stand_in = count_errors(None)
     best: DraftText | None = None
     fewest_errors = 0
-    for reading in _Answer(trials, document, hole, index).list_readings(answer):
-        num_errors = trials.count_errors([*chosen[:index], reading, *chosen[index + 1 :]])
+    for reading in around.list_readings(answer):
+        num_errors = count_errors(reading)
         if best is None or num_errors < fewest_errors:
             best = reading
             fewest_errors = num_errors
         if num_errors <= num_errors_of_stand_in:
             break
     assert best is not None
-    return best
+    if not fewest_errors and not around.unbalances(best):
+        return best
+    # The stand-in may not fit the hole, and an error elsewhere may take in what the answer repeats.
+    drafts = [best, *around.list_cuts(best)]
+    return min(drafts, key=lambda draft: (count_errors(draft), around.unbalances(draft)))
 
 
 def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
@@ -218,6 +228,17 @@ class _Answer:
                 yield reading
         if not seen:
             yield trim_answer(self.document, self.hole, answer)
+
+    def list_cuts(self, draft: DraftText) -> Iterator[DraftText]:
+        """A draft for a part of a line without what it repeats of the rest of the line."""
+        if self._is_part_of_line and self.behind.rest.strip():
+            cuts = (cut for cut, _ in cut_tail(draft, self.behind))
+            return (cut for cut in cuts if find_anchors(cut.text, self.anchors) is not None)
+        return iter(())
+
+    def unbalances(self, draft: DraftText) -> bool:
+        """True if a draft leaves brackets or quotes of its line without their counterparts, which they have now."""
+        return unbalances(draft.text, self.before.start, self.behind.rest)
 
     def _list_all(self, answer: DraftText) -> Iterator[DraftText]:
         """The readings, the likeliest first; some may be equal, and some may lack anchors."""
