@@ -602,3 +602,37 @@ def test_the_end_of_a_call_that_the_line_lacks_stays() -> None:
     document = Document(b"x = foo(bar()\n\n\ndef f(:\n", "python")
     hole = hole_at_range(document, len("x = foo(bar("), len("x = foo(bar("))
     assert splice(document, [hole], ["1)"]).texts == ("1)",)
+
+
+TWO_FUNCTIONS = {
+    "typescript": "function add(a, b) {\n  let c = a;\n  return c;\n}\n\n"
+    "function sub(a, b) {\n  let d = a;\n  return d;\n}\n",
+    "go": "package a\n\nfunc add(a int) int {\n\tc := a\n\treturn c\n}\n\n"
+    "func sub(a int) int {\n\td := a\n\treturn d\n}\n",
+    "python": "def add(a):\n    c = a\n    return c\n\n\ndef sub(a):\n    d = a\n    return d\n",
+    "java": "class A {\n    int f() {\n        return c;\n    }\n}\n\n"
+    "class B {\n    int g() {\n        d = a;\n    }\n}\n",
+    "rust": "impl A {\n    fn f() {\n        return c;\n    }\n\n    fn g() {\n        d = a;\n    }\n}\n",
+}
+
+
+@pytest.mark.parametrize("end", ["= a", "return d", "}\n"])
+@pytest.mark.parametrize("language", TWO_FUNCTIONS)
+def test_a_selection_over_the_end_of_a_function_keeps_an_exact_answer(language: str, end: str) -> None:
+    source = TWO_FUNCTIONS[language]
+    start = source.index("return c")
+    stop = source.rfind(end) + len(end) if end in source[start:] else len(source)
+    document = Document(source.encode(), language)
+    answer = source[start:stop].replace("return c", "return 0").replace("= a", "= 7")
+    spliced = splice(document, [hole_at_range(document, start, stop)], [answer])
+    assert spliced.new_errors == 0
+    assert spliced.patch.apply(document.data).decode() == source[:start] + answer + source[stop:]
+
+
+@pytest.mark.parametrize("first", ["return c", "\treturn c"])
+def test_whole_lines_up_to_the_end_of_a_function_keep_its_brace_in_column_0(first: str) -> None:
+    source = TWO_FUNCTIONS["go"].split("\n\nfunc sub")[0]
+    document = Document(source.encode(), "go")
+    hole = hole_at_range(document, source.index("\treturn c"), len(source))
+    (text,) = splice(document, [hole], [f"{first}, nil\n}}"]).texts
+    assert text.endswith("return c, nil\n}")

@@ -34,6 +34,7 @@ class Indentation:
     is_whole_line: bool = False  # the first line's indentation is part of the fill
     is_free: bool = False  # the document has no unit, or both tabs and spaces
     is_aligning: bool = False  # spaces behind tabs align the lines that go on behind an unfinished line
+    reaches_margin: bool = False  # a line of what the fill replaces begins in column 0, so one of the fill may
 
     @property
     def is_tabbed(self) -> bool:
@@ -268,7 +269,8 @@ def find_steps(draft: DraftText, frame: Indentation, aligned: Set[int]) -> tuple
 def count_misaligned(draft: DraftText, frame: Indentation) -> int:
     """The number of lines that fail to align with the line before them. These lines are too deep to hang, but begin
     neither behind its open bracket nor, if it leaves none open, below one of its words. A line below the first also
-    counts if it begins behind the first line's bracket as if that line stood in column 0.
+    counts if it begins behind the first line's bracket as if that line stood in column 0, or without a bracket in that
+    column, which the fill may not reach.
     """
     num_misaligned = 0
     indents = dict(list_indents(draft, frame))
@@ -289,7 +291,7 @@ def count_misaligned(draft: DraftText, frame: Indentation) -> int:
             if behind_bracket > 0:
                 starts = [behind_bracket]
             num_misaligned += column - text_column not in starts
-        elif text_column > 0 and column == behind_bracket:
+        elif text_column > 0 and column == behind_bracket and (column > 0 or not frame.reaches_margin):
             num_misaligned += depth not in (len(frame.unit), 2 * len(frame.unit))
     return num_misaligned
 

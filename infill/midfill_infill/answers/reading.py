@@ -174,6 +174,12 @@ class _Answer:
             and bool(self.before.start.strip() or self.behind.rest.strip())
         )
 
+    @cached_property
+    def replaced_columns(self) -> list[int]:
+        """The columns of the filled lines of the text that the fill replaces, without the first one."""
+        _, *lines = self.document.normalized_text(self.hole.start_byte, self.hole.end_byte).split("\n")
+        return [columns_of(leading(line)) for line in lines if line.strip()]
+
     @property
     def _leads_with_break(self) -> bool:
         """True if a line break in the lead separates the fill from the line that the hole begins on."""
@@ -409,6 +415,7 @@ class _Answer:
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
+            reaches_margin=self.hole.kind == "range" and 0 in self.replaced_columns,
         )
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
@@ -447,8 +454,9 @@ class _Answer:
             below = self._find_below_comment(draft, indents)
             num_misplaced += below is not None and columns_of(below) != columns
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
-            num_at_margin = widths.count(0) if columns > 0 else 0
-            num_misplaced += num_at_margin or max(widths, default=columns) < columns
+            num_at_margin = 0 if frame.reaches_margin or columns == 0 else widths.count(0)
+            ends_left = max(self.replaced_columns, default=columns) < columns
+            num_misplaced += num_at_margin or (not ends_left and max(widths, default=columns) < columns)
             below = self._find_below_comment(draft, indents)
             num_misplaced += below is not None and columns_of(below) > columns
         elif frame.is_whole_line and not frame.is_free:
