@@ -669,6 +669,22 @@ def test_a_hole_that_takes_no_line_break_is_asked_for_once_and_gets_none(stand_i
     assert ask(stand_in, segments=segments).holes[0].text == "{" and len(stand_in.asked) == 1
 
 
+@pytest.mark.parametrize("obeys", [True, False])
+def test_an_answer_that_begins_a_block_between_brackets_goes_on_until_it_closes_them(
+    stand_in: StandIn, obeys: bool
+) -> None:
+    block = "\n  const y = x;\n  return y;\n"
+
+    def obey(body: dict[str, Any]) -> None:
+        stops = body.get("stop") or body.get("options", {}).get("stop")
+        stand_in.parts = [""] if obeys and stops else [block, "})\n", "more();\n"]
+
+    stand_in.refuse = obey
+    segments = [{"text": "xs.map((x) => {"}, {"hole": {}}, {"text": "})\n"}]
+    assert ask(stand_in, segments=segments).holes[0].text == block + "})"
+    assert len(stand_in.asked) == 1 + (obeys and name_of(stand_in) != "chat")
+
+
 def test_an_answer_that_repeats_itself_ends() -> None:
     round_ = "if not callable(method):\n        raise TypeError(method)\n    "
     assert find_loop_end(f"x = 1\n    {round_ * 2}") is None

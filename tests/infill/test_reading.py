@@ -636,3 +636,30 @@ def test_whole_lines_up_to_the_end_of_a_function_keep_its_brace_in_column_0(firs
     hole = hole_at_range(document, source.index("\treturn c"), len(source))
     (text,) = splice(document, [hole], [f"{first}, nil\n}}"]).texts
     assert text.endswith("return c, nil\n}")
+
+
+@pytest.mark.parametrize(("source", "answer"), [("const r = f(¦)\n", "a, b);"), ("const r = [¦]\n", "a, b];")])
+@pytest.mark.parametrize(
+    "make_hole", [hole_at_cursor, lambda document, offset: hole_at_range(document, offset, offset)]
+)
+def test_the_end_of_a_statement_that_its_line_leaves_out_goes(
+    make_hole: Callable[[Document, int], Hole], source: str, answer: str
+) -> None:
+    document = Document(source.replace("¦", "").encode(), "typescript")
+    spliced = splice(document, [make_hole(document, source.index("¦"))], [answer])
+    assert spliced.texts == ("a, b",) and spliced.new_errors == 0
+
+
+@pytest.mark.parametrize("behind", ["", "})"])
+def test_a_block_between_brackets_keeps_its_line_breaks(behind: str) -> None:
+    source = "function f(xs) {\n  xs.map((x) => {})\n}\n"
+    document = Document(source.encode(), "typescript")
+    offset = source.index("{})") + 1
+    (text,) = splice(document, [hole_at_range(document, offset, offset)], [f"\n    return x;\n  {behind}"]).texts
+    assert text == "\n    return x;\n  "
+
+
+def test_a_line_break_before_a_part_of_a_line_goes() -> None:
+    document = Document(b"x = f()\n", "python")
+    for answer in ("\na, b", "\na, b\n", "\n  a, b"):
+        assert splice(document, [hole_at_range(document, 6, 6)], [answer]).texts == ("a, b",)

@@ -7,7 +7,14 @@ on. Right answers have such lines too. So these go on for a while, and stay whol
 from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
-from midfill_infill.answers.openness import find_closing, find_text_end, indent_width, leaves_open
+from midfill_infill.answers.openness import (
+    begins_block,
+    closes_more,
+    find_closing,
+    find_text_end,
+    indent_width,
+    leaves_open,
+)
 from midfill_infill.answers.overlaps import is_long_enough
 from midfill_infill.answers.wrapping import find_start, has_end, has_marker
 
@@ -101,6 +108,9 @@ class EndFinder:
         if self._extent == "line":
             return ends[0]
         start, _ = lines[0]
+        if begins_block(text, self._before, self._behind):
+            self.likely_end = None
+            return next((end for end in ends if closes_more(text[start:end])), None)
         closing = find_closing(self._before, self._behind)
         if closing:
             return find_text_end(text, start, closing)

@@ -31,6 +31,21 @@ def leaves_open(text: str, before: str, behind: str) -> bool:
     return not (width > own_width or (width == own_width and following.strip()[:1] in _PAIRS.values()))
 
 
+def begins_block(text: str, before: str, behind: str) -> bool:
+    """True if a text between an opening and a closing bracket begins on a line below, deeper than their line."""
+    white = text[: len(text) - len(text.lstrip())]
+    own_line = before.rpartition("\n")[2]
+    opened, closing = own_line.rstrip()[-1:], behind.lstrip(" \t")[:1]
+    if "\n" not in white or _PAIRS.get(opened) != closing:
+        return False
+    return len(white.rpartition("\n")[2]) > indent_width(own_line)
+
+
+def closes_more(text: str) -> bool:
+    """True if a text closes a bracket that it has not opened."""
+    return any(token in _PAIRS.values() for token in _list_unmatched(text, has_angles=False))
+
+
 def unbalances(text: str, before: str, behind: str) -> bool:
     """True if a text between the parts of a line has closing or opening brackets or quotes too many. False if the line
     lacks a bracket, unless this is a brace, which may be in another line.

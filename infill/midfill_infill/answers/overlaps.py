@@ -186,6 +186,8 @@ def _cut_rest(draft: DraftText, behind: Behind) -> Iterator[tuple[DraftText, boo
     if start > 0:
         is_telling = _count_name_chars(rest) >= _TELLING_IN_LINE or rest.strip() in (";", ",")
         yield draft[:start], is_telling
+    elif text.endswith(f"{rest};") and len(text) > len(rest) + 1:  # the line leaves out the end of its statement
+        yield draft[: len(text) - len(rest) - 1], False
     longest = min(len(text) - 1, len(rest) - 1, _MAX_CHARS)
     for size in range(longest, 0, -1):
         repeated = rest[:size]

@@ -24,7 +24,7 @@ from midfill_infill.answers.layout import (
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.openness import unbalances
+from midfill_infill.answers.openness import begins_block, unbalances
 from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame, cut_head, cut_tail
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
@@ -99,6 +99,10 @@ def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     if hole.kind == "line":  # then the first line's indentation is part of the text
         return trim(draft, "\n", _WHITE)
     if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():  # one line within a line
+        ends_line = "\n" in draft.text[len(draft.text.rstrip()) :]
+        around = Before.at(document, hole).start, Behind.at(document, hole).rest
+        if ends_line and begins_block(draft.text, *around):
+            return draft
         return trim(draft, _WHITE, _WHITE)
     white_before = white_behind = ""
     if opens_line(document, hole):
