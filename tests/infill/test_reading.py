@@ -587,7 +587,7 @@ LOOP = "void f(int[] xs) {\n    for (¦) {\n      g();\n    }\n  }\n"
 @pytest.mark.parametrize(
     "make_hole", [hole_at_cursor, lambda document, offset: hole_at_range(document, offset, offset)]
 )
-def test_the_rest_of_a_line_goes_where_no_stand_in_fits(
+def test_the_rest_of_a_line_goes_where_no_name_fits(
     make_hole: Callable[[Document, int], Hole], language: str, source: str, part: str, broken: str
 ) -> None:
     before, behind = (source + broken).split("¦")
@@ -596,6 +596,8 @@ def test_the_rest_of_a_line_goes_where_no_stand_in_fits(
     rest, _, _ = behind.partition("\n")
     for answer in (part, part + rest):
         assert splice(document, [hole], [answer]).texts == (part,)
+    if not broken and not source.startswith("#"):
+        assert splice(document, [hole], [f"{part} ("]).new_errors > 0
 
 
 def test_the_end_of_a_call_that_the_line_lacks_stays() -> None:

@@ -98,13 +98,15 @@ class Trials:
         sound = self._find_sound(stand_ins[:num_likely])
         if sound is not None:
             return sound
+        heads = self._list_heads()
         near = find_near()
         if near is not None and near.holes == self.holes:
-            return near._stand_ins
-        sound = self._find_sound(stand_ins)
+            sound = self._find_sound(heads) if near.num_errors else None  # a method alone may be no sound source
+            return sound or near._stand_ins
+        sound = self._find_sound([*stand_ins, *heads])
         if sound is not None:
             return sound
-        return min(stand_ins, key=lambda each: len(self._try(each).problems))
+        return min([*stand_ins, *heads], key=lambda each: len(self._try(each).problems))
 
     def _find_sound(self, stand_ins: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
         """The first stand-ins that leave no error in the source; None if all leave some."""
@@ -129,6 +131,13 @@ class Trials:
         if len(self.holes) == 1 and not self.holes[0].is_body:
             stand_ins += [(_pack(self.holes[0], line),) for line in self.language.openings]
         return stand_ins
+
+    def _list_heads(self) -> list[tuple[_Content, ...]]:
+        """Stand-ins for the only hole if it is a part of a line behind other text: heads of statements."""
+        before = self._between[0].rpartition(b"\n")[2]
+        if len(self.holes) != 1 or self.holes[0].is_body or not before.strip():
+            return []
+        return [(_pack(self.holes[0], head),) for head in self.language.heads]
 
     def _try(self, contents: tuple[_Content, ...]) -> _Trial:
         """The trial with `contents` in the holes. It is kept, so the same contents are parsed once."""
