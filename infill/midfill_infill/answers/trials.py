@@ -94,11 +94,12 @@ class Trials:
         stand_ins = self._list_stand_ins()
         self._base = self._try(stand_ins[0])
         # No stand-in removes an error that touches no hole.
-        num_likely = 3 if _count_touching(self._base, self._base.problems) else 1
+        touches_hole = _count_touching(self._base, self._base.problems) > 0
+        num_likely = 3 if touches_hole else 1
         sound = self._find_sound(stand_ins[:num_likely])
         if sound is not None:
             return sound
-        heads = self._list_heads()
+        heads = self._list_heads() if touches_hole else []
         near = find_near()
         if near is not None and near.holes == self.holes:
             sound = self._find_sound(heads) if near.num_errors else None  # a method alone may be no sound source
