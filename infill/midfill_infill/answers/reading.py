@@ -38,7 +38,7 @@ _PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc
 # Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
 _BUILDS: Final = ("BUILD", "WORKSPACE")
 # What goes on with a statement around the hole.
-_CLAUSE: Final = re.compile(r"(?:else|elif|except|finally|case|default|catch)\b")
+_CLAUSE: Final = re.compile(r"[)\]}]|(?:else|elif|except|finally|case|default|catch)\b")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
@@ -435,6 +435,9 @@ class _Answer:
         elif frame.is_whole_line and not frame.is_free:
             first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
             num_misplaced += first_columns is not None and first_columns not in self.columns_near
+            if self.trials.language.has_indented_blocks and first_columns == 0 < columns:
+                below = next((line for line in self.behind.lines if line.strip()), "")
+                num_misplaced += columns_of(leading(below)) >= columns  # the answer would take this line into its block
             num_misplaced += bool(widths) and min(widths) < widths[0]
         return num_misplaced
 
