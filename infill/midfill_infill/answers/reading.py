@@ -382,13 +382,14 @@ class _Answer:
     def _frame(self, draft: DraftText, first_indent: str) -> Indentation:
         """What the document and a draft say of indentation at the hole."""
         lines = self.document.lines
+        frozen = self.trials.find_frozen_lines(draft, self.index)
         return Indentation(
             self.hole.indent,
             self.unit,
             usual_unit=self.document.indent_unit,
             first_indent=first_indent,
-            frozen=self.trials.find_frozen_lines(draft, self.index),
-            docstrings=self.trials.find_docstring_lines(draft, self.index),
+            frozen=frozen,
+            docstrings=self.trials.find_docstring_lines(draft, self.index, frozen),
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
@@ -507,8 +508,7 @@ def trimmed_anchor_texts(document: Document, hole: Hole) -> list[str]:
 
 def anchor_texts(document: Document, hole: Hole) -> list[str]:
     r"""The texts of the hole's anchors with `\n` line ends."""
-    texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
-    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+    return [document.normalized_text(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
 
 
 def _list_filled(source: bytes) -> list[str]:
