@@ -545,6 +545,17 @@ CLAUSES = [
 ]
 
 
+CLAUSES += [
+    (
+        "c",
+        "int f(int a) {\n    switch (a) {\n    case 1:\n        b();\n        break;\n@    default: c();\n    }\n}\n",
+        "    case 2:\n        d();\n        break;\n",
+    ),
+    ("c", "int f(int a)\n{\n    if (a) {\n        b();\n@    }\n    return 0;\n}\n", "    } else {\n        c();\n"),
+    ("python", "class A:\n    x = 1\n\n@\n    def g(self):\n        ...\n", "    def f(self):\n        return 1\n"),
+]
+
+
 @pytest.mark.parametrize(("language", "source", "clause"), CLAUSES)
 @pytest.mark.parametrize("is_from_margin", [True, False])
 def test_a_clause_of_a_statement_around_a_blank_line_is_as_deep_as_that_statement(

@@ -40,8 +40,8 @@ _PARENT_TYPE_PARTS: Final = (
 
 
 Verdict = Literal["right", "wrong", "flat"]
-"""How a line is indented: as the tree allows; as it forbids; not deeper than the line that it continues, which is
-allowed, but rare.
+"""How a line is indented: as the tree allows; as it forbids; not deeper than the line that it continues, or as the last
+element before a closing bracket, which is allowed, but rare.
 """
 
 
@@ -75,12 +75,13 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
     indent = _line_indent(lines, leaf)
     opener = _OPENER_OF.get(leaf.type)
     if opener is not None:
-        allowed = _closing_indents(leaf, opener, lines)
-        return _wrong_unless(not allowed or indent in allowed)
+        return _judge_closing(leaf, opener, lines)
     outermost = leaf  # the largest node that begins with this line, below the root
     while outermost.parent is not None and outermost.parent.parent is not None and outermost.parent.start_byte == start:
         outermost = outermost.parent
-        if outermost.is_extra or outermost.type in ("labeled_statement", "case_statement", "access_specifier"):
+        if outermost.type == "case_statement":
+            return _judge_case(outermost, lines)
+        if outermost.is_extra or outermost.type in ("labeled_statement", "access_specifier"):
             return "right"
     parent = outermost.parent
     if parent is None or parent.is_error or outermost.type.startswith(("preproc", "#")):
@@ -108,6 +109,24 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
     if indent < parent_indent or _must_be_deeper(outermost, parent, lines):
         return "wrong"
     return "flat"
+
+
+def _judge_closing(leaf: tree_sitter.Node, opener: str, lines: Lines) -> Verdict:
+    """Judges the line that a closing bracket begins. Lines of a tree without its `opener` are right."""
+    siblings = leaf.parent.children if leaf.parent else []
+    opening = next((sibling for sibling in siblings if sibling.type == opener), None)
+    indent = _line_indent(lines, leaf)
+    if opening is None or indent == _line_indent(lines, opening):
+        return "right"
+    element = next((sibling for sibling in _siblings_before(leaf) if _begins_line(lines, sibling)), None)
+    return "flat" if element is not None and indent == _line_indent(lines, element) else "wrong"
+
+
+def _judge_case(case: tree_sitter.Node, lines: Lines) -> Verdict:
+    """Judges the line of a case by the cases beside it."""
+    beside = [sibling for sibling in (case.prev_named_sibling, case.next_named_sibling) if sibling is not None]
+    indents = {_line_indent(lines, sibling) for sibling in beside if sibling.type == case.type}
+    return _wrong_unless(not indents or _line_indent(lines, case) in indents)
 
 
 def _wrong_unless(is_right: bool) -> Verdict:
@@ -148,22 +167,6 @@ def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
         if not sibling.is_extra and not sibling.type.startswith(("preproc", "case", "label", "access")):
             yield sibling
         sibling = sibling.prev_named_sibling
-
-
-def _closing_indents(leaf: tree_sitter.Node, opener: str, lines: Lines) -> set[int]:
-    """The indentations that the line of a closing bracket may have: that of the line that opens it, or of its last
-    element. Empty if the tree has no `opener`.
-    """
-    siblings = leaf.parent.children if leaf.parent else []
-    opening = next((sibling for sibling in siblings if sibling.type == opener), None)
-    if opening is None:
-        return set()
-    indents = {_line_indent(lines, opening)}
-    for element in _siblings_before(leaf):
-        if _begins_line(lines, element):
-            indents.add(_line_indent(lines, element))
-            break
-    return indents
 
 
 def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:

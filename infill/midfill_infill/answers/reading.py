@@ -36,7 +36,7 @@ from midfill_infill.text.spans import Hole
 _WHITE: Final = " \t\n"
 _MAX_NEAR: Final = 40  # lines on either side of a hole
 # What goes on with a statement around the hole.
-_CLAUSE: Final = re.compile(r"(?:else|elif|except|finally|case|default|catch)\b")
+_CLAUSE: Final = re.compile(r"[)\]}]|(?:else|elif|except|finally|case|default|catch)\b")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
 _YIELDING: Final = re.compile(r"\s*yield\b")  # which makes a generator of a function also where it is not reached
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
@@ -409,13 +409,14 @@ class _Answer:
     def _frame(self, draft: DraftText, first_indent: str) -> Indentation:
         """What the document and a draft say of indentation at the hole."""
         lines = self.document.lines
+        frozen = self.trials.find_frozen_lines(draft, self.index)
         return Indentation(
             self.hole.indent,
             self.unit,
             usual_unit=self.document.indent_unit,
             first_indent=first_indent,
-            frozen=self.trials.find_frozen_lines(draft, self.index),
-            docstrings=self.trials.find_docstring_lines(draft, self.index),
+            frozen=frozen,
+            docstrings=self.trials.find_docstring_lines(draft, self.index, frozen),
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
@@ -466,6 +467,9 @@ class _Answer:
         elif frame.is_whole_line and not frame.is_free:
             first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
             num_misplaced += first_columns is not None and first_columns not in self.columns_near
+            if self.trials.language.has_indented_blocks and first_columns == 0 < columns:
+                below = next((line for line in self.behind.lines if line.strip()), "")
+                num_misplaced += columns_of(leading(below)) >= columns  # the answer would take this line into its block
             num_misplaced += bool(widths) and min(widths) < widths[0]
         if not frame.is_whole_line and indents and not self._drop_comments(draft, indents):
             first, *_ = draft.text.split("\n", 1)  # comments below a statement that has ended are not deeper
@@ -540,8 +544,7 @@ def trimmed_anchor_texts(document: Document, hole: Hole) -> list[str]:
 
 def anchor_texts(document: Document, hole: Hole) -> list[str]:
     r"""The texts of the hole's anchors with `\n` line ends."""
-    texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
-    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+    return [document.normalized_text(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
 
 
 def _list_filled(source: bytes) -> list[str]:

@@ -287,15 +287,15 @@ class Trials:
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
-    def find_docstring_lines(self, draft: DraftText, index: int) -> frozenset[int]:
+    def find_docstring_lines(self, draft: DraftText, index: int, frozen: frozenset[int]) -> frozenset[int]:
         """The numbers of a draft's lines inside docstrings that may be indented with their code, because the shallowest
-        line stands at the column of the docstring's start. Only Python has them.
+        line stands at the column of the docstring's start. Only Python has them. `frozen` as of `find_frozen_lines`.
         """
         lines = draft.lines()
         if not self.language.has_indented_blocks or len(lines) == 1:
             return frozenset()
         columns = {number: columns_of(leading(line.text)) for number, line in enumerate(lines) if line.text.strip()}
-        code = columns.keys() - self.find_frozen_lines(draft, index) - {0}
+        code = columns.keys() - frozen - {0}
         columns[0] = min((columns[number] for number in code), default=0)  # the first line may lack its indentation
         trial = self._try_alone(draft, index)
         span_start, span_end = trial.spans[index]

@@ -86,7 +86,7 @@ def take_off_fence(answer: str) -> str:
     which may stand below one sentence and above some. The answer with its fences if it is not certain where that fence
     ends.
     """
-    draft = _skip(DraftText.of(answer), _THINKING)
+    draft = _skip_thinking(DraftText.of(answer))
     bare, lines = draft.text, [line.text for line in draft.lines()]
     first = next((number for number, line in enumerate(lines) if _FENCE.fullmatch(line)), None)
     if first is None:
@@ -108,7 +108,7 @@ def take_off_fence(answer: str) -> str:
 
 def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
     """The code of a reading without thinking, fences and sentences around it; then the reading with its fences."""
-    for bare in (*_unfence(_skip(reading, _THINKING)), reading):
+    for bare in (*_unfence(_skip_thinking(reading)), reading):
         yield from _drop_sentences(bare)
 
 
@@ -194,12 +194,10 @@ def find_start(text: str) -> int | None:
         position = next_position
 
 
-def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
-    """The text without what `pattern` matches at its start."""
-    match = pattern.match(text.text)
-    if match is None:
-        return text
-    return text[match.end() :]
+def _skip_thinking(text: DraftText) -> DraftText:
+    """The text without the thinking at its start."""
+    thinking = _THINKING.match(text.text)
+    return text[thinking.end() :] if thinking else text
 
 
 def _cut_marker(text: DraftText) -> DraftText | None:

@@ -118,15 +118,16 @@ class Exchange:
         fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
         told_model = ""  # as the engine calls it, which may be no name to ask for
-        for alternative in range(request.n):
+        for alternative in range(request.n):  # each with another seed, all but the first sampled
+            temperature = request.temperature or (wire.ALTERNATIVE_TEMPERATURE if alternative else 0.0)
+            seed = (request.seed or 0) + alternative
+            common = HoleQuery("", "", 0, temperature=temperature, seed=seed, sources=sources, limit=self._limit)
             middles: list[Piece] = []
             codes: list[str] = []
             filled: list[wire.FilledHole] = []
             for hole in holes:
                 before, behind = _find_around(request, holes, codes)
-                query = self._make_query(
-                    request, hole, before, behind, sources, alternative=alternative, model=model or told_model
-                )
+                query = replace(self._make_query(common, hole, before, behind), model=model or told_model)
                 middle = Piece()
                 middles.append(middle)
                 for middle, num_tokens in self._write(query, hole):
@@ -148,40 +149,14 @@ class Exchange:
         """The middle without what the prompt demanded around it."""
         return replace(middle, text=self._protocol.uncover(middle.text))
 
-    def _make_query(
-        self,
-        request: wire.InfillRequest,
-        hole: _Hole,
-        before: str,
-        behind: str,
-        sources: Sources,
-        *,
-        alternative: int,
-        model: str,
-    ) -> HoleQuery:
-        """The query for a hole between two texts. `alternative` counts from 0; each has another seed, and all but the
-        first are sampled.
-        """
-        temperature = request.temperature or 0.0
-        if not temperature and alternative:
-            temperature = wire.ALTERNATIVE_TEMPERATURE
+    def _make_query(self, common: HoleQuery, hole: _Hole, before: str, behind: str) -> HoleQuery:
+        """The query for a hole between two texts, with what all queries of an alternative have in `common`."""
         extent = hole.find_extent(before, behind)
         may_have_lines = extent != "line" and (extent != "rest" or bool(find_closing(before, behind)))
-        stops: tuple[str, ...] = ()
-        if not may_have_lines and self._protocol.has_stops and not self._wraps_code:
-            stops = ("\n",)
-        return HoleQuery(
-            before,
-            behind,
-            max_tokens=hole.spec.max_tokens or (BLOCK_TOKENS if may_have_lines else LINE_TOKENS),
-            stops=stops,
-            temperature=temperature,
-            seed=(request.seed or 0) + alternative,
-            model=model,
-            extent=extent,
-            sources=sources,
-            limit=self._limit,
-        )
+        max_tokens = hole.spec.max_tokens or (BLOCK_TOKENS if may_have_lines else LINE_TOKENS)
+        has_stop = not may_have_lines and self._protocol.has_stops and not self._wraps_code
+        stops = ("\n",) if has_stop else ()
+        return replace(common, before=before, behind=behind, max_tokens=max_tokens, stops=stops, extent=extent)
 
     def _write(self, query: HoleQuery, hole: _Hole) -> Iterator[tuple[Piece, int]]:
         """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens. The last
