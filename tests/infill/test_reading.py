@@ -107,6 +107,7 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("return <>\n", "return x", "x"),
         ("y = nx.<>(G, S)\n", "y = nx.boundary(G, S)", "boundary"),
         ("self.thread.join(<>)\n", "    self.thread.join()", ""),
+        ("x = [\n    (<> 1.5),\n]\n", '("150", 1.5),', '"150",'),
         ("self.thread.join(<>)\n", "self.thread.join(f()", "f()"),
         ("def f(a)<>:\n    return a\n", "def f(a):", ""),
         ("y = x + <> + b\n", "y = x + a + b", "a"),

@@ -82,9 +82,11 @@ def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
     """What a draft that repeats the hole's whole line has between its `start` and its `rest`; None for other drafts."""
     opening, closing = start.strip(), rest.rstrip()
     text = draft.text.strip()
-    if not closing or _count_name_chars(opening) == 0 or len(text) < len(opening) + len(closing):
+    if not opening or not closing or len(text) < len(opening) + len(closing):
         return None
     if not text.startswith(opening) or not text.endswith(closing):
+        return None
+    if _count_name_chars(opening) == 0 and _count_name_chars(closing) < _TELLING_IN_FRAME:
         return None
     begin = draft.text.index(opening) + len(opening)
     between = draft[begin : draft.text.rindex(closing)]

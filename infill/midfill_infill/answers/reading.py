@@ -279,7 +279,7 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
-        between = cut_both(bare, self.before, self.behind.rest) if is_telling else None
+        between = cut_both(bare, self.before, self.behind.rest)
         if not self.before.strip() and not self.behind.rest.strip(" \t;,"):
             between = cut_frame(bare, self.above, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
