@@ -352,6 +352,17 @@ def test_the_block_around_a_hole_goes_wherever_it_is_written(
     assert filled == source.replace("HOLE;", expected)
 
 
+@pytest.mark.parametrize("behind", [" ", "\t", " \t "])
+@pytest.mark.parametrize("answer", ["h(1);\n  h(2);\n", "```c\n  h(1);\n  h(2);\n```", "h(1);\n  h(2);\n//////////\n"])
+def test_white_space_behind_a_hole_ends_its_line(behind: str, answer: str) -> None:
+    source = f"void f() {{\n  g();{behind}\n}}\n//////////\n"
+    document = Document(source.encode(), "c")
+    if answer.endswith("//\n"):
+        document = Document(source.replace("}\n", "").encode(), "c")
+    start = source.index("g();")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == ("h(1);\n  h(2);",)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))

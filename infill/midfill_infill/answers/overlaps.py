@@ -15,6 +15,7 @@ _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
 _TELLING_IN_FRAME: Final = 2
+_RULE: Final = re.compile(r"[/*#=~_-]{8,}")  # a line in a comment
 _NAME_CHAR: Final = re.compile(r"\w")
 
 
@@ -190,7 +191,7 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         if not _begins_with(lines_below, repeated):
             continue
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
-        if is_long_enough("".join(repeated)):
+        if is_long_enough("".join(repeated)) or _RULE.fullmatch(repeated[0].strip()):
             is_telling = True
         if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
             is_telling = False
