@@ -613,7 +613,9 @@ STATED = "class A:\n    def f(self):\n        x = 1\n        @\n        z()\n"
 @pytest.mark.parametrize(
     ("source", "answer", "is_cut"),
     [
-        (BODY, f"return 1\n\n{OTHER * 20}", True),
+        (BODY, f"x = 1\n        return 1\n\n{OTHER * 20}", True),
+        (BODY, "x = 1\n" + "\tx += 1\n\tx -= 1\n" * 15, False),
+        (BODY, "x = 1\n" + "    if x:\n      g(x)\n" * 15, False),
         ('class A:\n    def f(self):\n        """F."""\n        @\n', f"x = 1\n        return 1\n\n{OTHER * 20}", True),
         ("class A {\n    int f(int a) {\n        @\n    }\n}\n", f"return a;\n{CLOSED * 20}", True),
         (STATED.replace("        @", "@"), f"        y = 2\n\n{OTHER * 20}", True),

@@ -31,7 +31,6 @@ _COMMENTS: Final = ("#", "//", "/*", "*")
 _OUTSIDE: Final = re.compile(r"[\w@}]")
 _LABEL: Final = re.compile(r"\s*\w+:\s*")
 _FINISHED: Final = re.compile(r"[\w;)\]}\"']\s*$")
-_STATEMENT: Final = re.compile(r"\s+[\w@\"'}]")  # on a line that is indented
 _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")", "]", "while", "case", "default")
 
 
@@ -211,12 +210,11 @@ def _has_left(text: str, indent: str) -> bool:
 
 
 def _is_indented(first: str, second: str, indent: str) -> bool:
-    """True if the first lines of an answer tell that it is not written from column 0."""
+    """True if the first lines of an answer tell that it is written neither from column 0 nor in another unit."""
     if _indent_width(first) >= len(indent) > 0:
         return True
-    if second.startswith(indent) and len(second) > len(indent) and second[len(indent)].isspace():
-        return True
-    return _FINISHED.search(first) is not None and _STATEMENT.match(second) is not None
+    is_deeper = len(second) > len(indent) and second[len(indent)].isspace()
+    return second.startswith(indent) and (is_deeper or _FINISHED.search(first) is not None)
 
 
 def find_loop_end(text: str) -> int | None:
