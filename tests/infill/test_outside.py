@@ -628,6 +628,39 @@ def test_an_answer_that_repeats_the_text_behind_ends_with_a_whole_line() -> None
     assert find_end(text, "block", "    ", behind, is_continuation=False) == text.index("<")
 
 
+OTHER = "    def other(self):\n        for x in self:\n            self.add(x)\n        return self\n\n"
+CLOSED = "    }\n\n    int other(int a) {\n        if (a) {\n            add(a);\n        }\n        return a;\n"
+ROWS = "    a,\n" * 9
+TEMPLATE = f'q = f("""\nSELECT\n{ROWS}""")\n        t = """\n' + "}\nFROM\n" * 9 + '"""\n        return q\n'
+BODY = "class A:\n    def f(self):\n        @\n\n    def g(self):\n        return 1\n"
+STATED = "class A:\n    def f(self):\n        x = 1\n        @\n        z()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "is_cut"),
+    [
+        (BODY, f"x = 1\n        return 1\n\n{OTHER * 20}", True),
+        (BODY, "x = 1\n" + "\tx += 1\n\tx -= 1\n" * 15, False),
+        (BODY, "x = 1\n" + "    if x:\n      g(x)\n" * 15, False),
+        ('class A:\n    def f(self):\n        """F."""\n        @\n', f"x = 1\n        return 1\n\n{OTHER * 20}", True),
+        ("class A {\n    int f(int a) {\n        @\n    }\n}\n", f"return a;\n{CLOSED * 20}", True),
+        (STATED.replace("        @", "@"), f"        y = 2\n\n{OTHER * 20}", True),
+        (BODY, TEMPLATE, False),
+        (STATED, f"if x:\n            y()\n{OTHER * 2}", False),
+    ],
+)
+def test_an_answer_that_has_left_its_block_is_not_listened_to_for_long(source: str, answer: str, is_cut: bool) -> None:
+    before, _, behind = source.partition("@")
+    extent: Extent = "statement" if "x = 1" in before else "block"
+    finder = EndFinder(extent, before.rpartition("\n")[2], before, behind, knows_end=False)
+    lines = answer.splitlines(keepends=True)
+    texts = ("".join(lines[:number]) for number in range(1, len(lines) + 1))
+    ends = (number for number, text in enumerate(texts, 1) if finder.find(text, is_continuation=False) is not None)
+    assert (next(ends, 99) <= 25) == is_cut
+    tuned = EndFinder(extent, before.rpartition("\n")[2], before, behind, knows_end=True)
+    assert tuned.find("".join(lines[:30]), is_continuation=False) is None
+
+
 LISTED = "from m import (\n    first_name,\n    «TODO»,\n)\n"
 
 

@@ -108,6 +108,7 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("return <>\n", "return x", "x"),
         ("y = nx.<>(G, S)\n", "y = nx.boundary(G, S)", "boundary"),
         ("self.thread.join(<>)\n", "    self.thread.join()", ""),
+        ("x = [\n    (<> 1.5),\n]\n", '("150", 1.5),', '"150",'),
         ("self.thread.join(<>)\n", "self.thread.join(f()", "f()"),
         ("def f(a)<>:\n    return a\n", "def f(a):", ""),
         ("y = x + <> + b\n", "y = x + a + b", "a"),
@@ -350,6 +351,17 @@ def test_the_block_around_a_hole_goes_wherever_it_is_written(
     blank = Document(source.replace("HOLE;", "").encode(), language)
     filled = splice(blank, [hole_at_cursor(blank, start)], [answer]).patch.apply(blank.data).decode()
     assert filled == source.replace("HOLE;", expected)
+
+
+@pytest.mark.parametrize("behind", [" ", "\t", " \t "])
+@pytest.mark.parametrize("answer", ["h(1);\n  h(2);\n", "```c\n  h(1);\n  h(2);\n```", "h(1);\n  h(2);\n//////////\n"])
+def test_white_space_behind_a_hole_ends_its_line(behind: str, answer: str) -> None:
+    source = f"void f() {{\n  g();{behind}\n}}\n//////////\n"
+    document = Document(source.encode(), "c")
+    if answer.endswith("//\n"):
+        document = Document(source.replace("}\n", "").encode(), "c")
+    start = source.index("g();")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == ("h(1);\n  h(2);",)
 
 
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:

@@ -4,6 +4,7 @@ After many lines or repeated lines a hole is likely over, because models that we
 on. Right answers have such lines too. So these go on for a while, and stay whole if they end by themselves.
 """
 
+import re
 from typing import Final, Literal
 
 from midfill_engine.loops import find_loop, is_endless
@@ -33,6 +34,12 @@ _MAX_LINES_BEYOND: Final = 40
 # longer.
 _LOOP_CHARS: Final = 1200
 _COUNTING_CHARS: Final = 2400
+# What opens and closes texts of several lines, in which lines may stand at any column.
+_QUOTES: Final = ('"""', "'''", "`")
+_COMMENTS: Final = ("#", "//", "/*", "*")
+_OUTSIDE: Final = re.compile(r"[\w@}]")
+_LABEL: Final = re.compile(r"\s*\w+:\s*")
+_FINISHED: Final = re.compile(r"[\w;)\]}\"']\s*$")
 _CONTINUING: Final = ("else", "elif", "except", "finally", "catch", "{", "}", ")", "]", "while", "case", "default")
 
 
@@ -52,6 +59,7 @@ class EndFinder:
         self._behind = behind
         self._knows_end = knows_end or is_prose
         self._is_prose = is_prose
+        self._stays_in_block = extent == "statement" or _is_whole_block(indent, before, behind)
         self._num_read = 0  # characters that were judged
         self.likely_end: int | None = None
         """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
@@ -82,6 +90,8 @@ class EndFinder:
         has_new_line = "\n" in text[self._num_read :]
         self._num_read = len(text)
         judged = text[: text.rfind("\n") + 1] if has_new_line else text
+        if has_new_line and self._stays_in_block and not self._knows_end and _has_left(text, lines, self._indent):
+            return self.likely_end or len(judged)
         loop_end = find_loop_end(judged)
         if self.likely_end is None:
             others_from_margin: list[int] = []
@@ -123,6 +133,45 @@ class EndFinder:
             return False
         last_line = above[0].rstrip().rpartition("\n")[2]
         return line.strip() == last_line.strip() and is_long_enough(line)
+
+
+def _is_whole_block(indent: str, before: str, behind: str) -> bool:
+    """True if a hole that begins at `indent` is all of a block, but for its docstring and comments above the hole."""
+    above = [line for line in before.split("\n")[:-1] if line.strip() and not line.lstrip().startswith(_COMMENTS)]
+    below = [line for line in behind.split("\n")[1:] if line.strip()]
+    begins = bool(indent and above) and (
+        indent_width(above[-1]) < len(indent) or above[-1].rstrip().endswith(_QUOTES[:2])
+    )
+    return begins and not (below and indent_width(below[0]) >= len(indent))
+
+
+def _has_left(text: str, lines: list[tuple[int, str]], indent: str) -> bool:
+    """True if an answer has gone on for a while behind a line that is left of `indent`, in no string, and either closes
+    a brace which the answer has not opened, or follows lines that are indented as the hole. No right answer has such a
+    line if none of its hole's lines is left of the first one. `lines` are those of its code.
+    """
+    if len(lines) <= _LINES_BEHIND:
+        return False
+    start, first = lines[0]
+    indent = indent or first[: indent_width(first)]  # that of a blank line without any
+    is_indented = _is_indented(first, lines[1][1], indent)
+    for offset, line in lines[1:-_LINES_BEHIND]:
+        opening = line.lstrip()
+        if indent_width(line) >= len(indent) or not _OUTSIDE.match(opening) or _LABEL.fullmatch(line):
+            continue
+        is_unmatched = opening.startswith("}") and text.count("{", start, offset) <= text.count("}", start, offset)
+        is_in_string = any(text.count(quote, start, offset) % 2 for quote in (*_QUOTES, '"'))
+        if (is_indented or is_unmatched) and not is_in_string:
+            return True
+    return False
+
+
+def _is_indented(first: str, second: str, indent: str) -> bool:
+    """True if the first lines of an answer tell that it is written neither from column 0 nor in another unit."""
+    if indent_width(first) >= len(indent) > 0:
+        return True
+    is_deeper = len(second) > len(indent) and second[len(indent)].isspace()
+    return second.startswith(indent) and (is_deeper or _FINISHED.search(first) is not None)
 
 
 def find_loop_end(text: str) -> int | None:

@@ -159,12 +159,12 @@ def _list_conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable
             fitting_first = sorted(_STEPS, key=lambda step: -sum(width % step == 0 for width in widths))
             yield from (partial(_to_tabs, step=step) for step in fitting_first)
         return
-    units = dict.fromkeys(unit for unit in (frame.unit, frame.usual_unit) if unit.isspace() and unit != "\t")
+    units = [unit for unit in dict.fromkeys((frame.unit, frame.usual_unit)) if unit and unit != "\t"]
     unit = next(iter(units), " " * _DEFAULT_STEP)
     if len(widths) < len(whites):
         shallowest = min(whites, key=columns_of)
-        units_by_fit = sorted(units or [unit], key=lambda each: shallowest.replace("\t", each) != frame.indent)
-        yield from (partial(_replace_tabs, unit=each) for each in units_by_fit)
+        likeliest_first = sorted(units or [unit], key=lambda each: _replace_tabs(shallowest, each) != frame.indent)
+        yield from (partial(_replace_tabs, unit=each) for each in likeliest_first)
         return
     block_steps, _ = find_steps(draft, frame, set())
     base = len(frame.indent)

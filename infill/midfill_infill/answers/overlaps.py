@@ -18,6 +18,7 @@ _MAX_CHARS: Final = 8  # brackets and quotes behind a hole that are tried one by
 _TELLING: Final = 4
 _TELLING_IN_LINE: Final = 3
 _TELLING_IN_FRAME: Final = 2
+_RULE: Final = re.compile(r"[/*#=~_-]{8,}")  # a line in a comment
 _NAME_CHAR: Final = re.compile(r"\w")
 
 
@@ -99,9 +100,11 @@ def cut_both(draft: DraftText, start: str, rest: str) -> DraftText | None:
     """What a draft that repeats the hole's whole line has between its `start` and its `rest`; None for other drafts."""
     opening, closing = start.strip(), rest.rstrip()
     text = draft.text.strip()
-    if not closing or _count_name_chars(opening) == 0 or len(text) < len(opening) + len(closing):
+    if not opening or not closing or len(text) < len(opening) + len(closing):
         return None
     if not text.startswith(opening) or not text.endswith(closing):
+        return None
+    if _count_name_chars(opening) == 0 and _count_name_chars(closing) < _TELLING_IN_FRAME:
         return None
     begin = draft.text.index(opening) + len(opening)
     between = draft[begin : draft.text.rindex(closing)]
@@ -207,7 +210,7 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         if not _begins_with(lines_below, repeated):
             continue
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
-        if is_long_enough("".join(repeated)):
+        if is_long_enough("".join(repeated)) or _RULE.fullmatch(repeated[0].strip()):
             is_telling = True
         if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
             is_telling = False

@@ -95,7 +95,8 @@ def read_answer(
 def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     """The draft without the white space at its ends that already surrounds the hole."""
     following = document.data[hole.end_byte : hole.end_byte + 1]
-    closes_line = hole.tail.startswith("\n") or following in (b"", b"\n", b"\r")
+    rest = document.data[hole.end_byte : document.lines.end(document.lines.at(hole.end_byte))]
+    closes_line = hole.tail.startswith("\n") or not rest.strip()
     if hole.kind == "line":  # then the first line's indentation is part of the text
         return trim(draft, "\n", _WHITE)
     if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():  # one line within a line
@@ -300,7 +301,7 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
-        between = cut_both(bare, self.before.start, self.behind.rest) if is_telling else None
+        between = cut_both(bare, self.before.start, self.behind.rest)
         if not self.before.start.strip() and not self.behind.rest.strip(" \t;,"):
             between = cut_frame(bare, self.before.lines, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:

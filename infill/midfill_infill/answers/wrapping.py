@@ -70,7 +70,7 @@ def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> It
     seen: set[str] = set()
     for reading in readings:
         may_be_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for text in _unwrap_code(reading) if may_be_wrapped else (_skip(reading, _THINKING), reading):
+        for text in _unwrap_code(reading) if may_be_wrapped else (_skip_thinking(reading), reading):
             if text.text not in seen:
                 seen.add(text.text)
                 yield text
