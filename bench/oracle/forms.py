@@ -212,6 +212,55 @@ def write_next(gap: Gap, drawn: random.Random) -> str | None:
     return gap.truth + closing + breaks + "\n".join(base + line if line else line for line in helper.split("\n"))
 
 
+def write_whole(gap: Gap, drawn: random.Random) -> str | None:
+    """The hole with what it stands in: the whole line, the whole function, or the lines above and below."""
+    lines, data = gap.file.document.lines, gap.file.data
+    (start, end), document = gap.span, gap.file.document
+    if gap.is_inside:
+        text = document.visible_text(lines.start(lines.at(start)), lines.end(lines.at(end)))
+        return text.strip() if drawn.random() < 0.5 else text
+    first, last = lines.at(start), lines.at(end)
+    if gap.function is not None:
+        first = lines.at(gap.function.start)
+        end = lines.end(last) + len(_closing(gap).encode()) if _closing(gap) else lines.end(last)
+    else:
+        above = next((number for number in range(first - 1, -1, -1) if not lines.is_blank(number)), None)
+        below = next((number for number in range(last + 1, len(lines)) if not lines.is_blank(number)), None)
+        if above is None or below is None or not re.search(r"\w\w", lines.content(above).decode()):
+            return None
+        first, end = above, lines.end(below)
+    span = lines.start(first), min(end, len(data))
+    text, base = document.visible_text(*span), lines.indent(first).decode()
+    if drawn.random() < 0.5:
+        return text
+    return _move(text, protected_lines(gap.file, span), _dedent(base), 0)
+
+
+def write_broken(gap: Gap, drawn: random.Random) -> str | None:
+    """A line break before a part of a line."""
+    return f"\n{gap.truth}" if gap.is_inside else None
+
+
+def write_mixed(gap: Gap, drawn: random.Random) -> str | None:
+    """What models of chats write: a form of the text in a fence, below a sentence, behind thoughts."""
+    inner = [
+        write_exact, write_indented, write_from_column_0, write_in_unit, write_in_tabs, write_signature, write_overrun,
+        write_brackets, write_next, write_whole,
+    ]  # fmt: skip
+    text = drawn.choice([text for form in inner if (text := form(gap, drawn)) is not None])
+    fenced = f"{drawn.choice(('```', f'```{gap.file.language}'))}\n{text}\n```"
+    around = drawn.randrange(5)
+    if around == 0:
+        return f"<think>\n{drawn.choice(THOUGHTS)}\n</think>\n\n{fenced}"
+    if around == 1:
+        return f"{drawn.choice(BEFORE)}\n\n{fenced}\n\n{drawn.choice(BEHIND)}"
+    if around == 2:
+        return f"{text}\n{drawn.choice(MARKERS)}"
+    if around == 3:
+        return f"{fenced}{drawn.choice(MARKERS)}"
+    return fenced
+
+
 FORMS: Final[dict[str, Form]] = {
     "exact": write_exact,
     "indented": write_indented,
@@ -228,6 +277,9 @@ FORMS: Final[dict[str, Form]] = {
     "brackets": write_brackets,
     "next": write_next,
     "think": write_thoughts,
+    "whole": write_whole,
+    "broken": write_broken,
+    "mixed": write_mixed,
 }
 
 

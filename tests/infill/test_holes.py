@@ -281,6 +281,21 @@ def test_a_blank_line_between_braces_is_inside_of_them() -> None:
     assert hole.indent == "  "
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "columns"),
+    [
+        ("  <ul>\n", "  </ul>\n", 4),
+        ("  <ul\n    id={1}\n  >\n", "  </ul>\n", 4),
+        ("  <b>x</b>\n", "  </ul>\n", 2),
+        ("  <img />\n", "  </ul>\n", 2),
+        ("  <ul>\n", "  <b>x</b>\n", 2),
+    ],
+)
+def test_a_blank_line_between_tags_is_inside_of_them(before: str, after: str, columns: int) -> None:
+    document = Document(f"const A = () => (\n{before}\n{after});\n".encode(), "tsx")
+    assert len(hole_at_cursor(document, 18 + len(before)).indent) == columns
+
+
 def test_a_blank_line_among_code_is_a_hole_of_its_own() -> None:
     source = b"def f(a):\n    b = a\n\n    return b\n\ndef g():\n    \n    ...\n\ndef h():\n    \n"
     document = Document(source, "python")

@@ -168,6 +168,8 @@ def test_a_tokenizer_reads_no_special_token_there(
         ('eos: "<|endoftext|>"<|im_end|>', True),
         ('x = "a<|endoftext|>\n', True),
         ("# it's over <|endoftext|>", True),
+        ("<p>\n  <s>{old}</s> {now}\n</p>\n", False),
+        ('<s className="old">{old}</s> {now}\n</s>', True),
     ],
 )
 def test_an_answer_ends_at_the_marker_behind_its_code(text: str, ends: bool) -> None:

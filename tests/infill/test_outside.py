@@ -5,6 +5,7 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 """
 
 import json
+import re
 import ssl
 from collections.abc import Callable, Iterator
 from http.client import HTTPSConnection
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 from midfill_engine.serving.llamacpp import LlamaInfillRequest
 from midfill_engine.wire import ALTERNATIVE_TEMPERATURE, InfillRequest, InfillResponse, StepEvent
 from midfill_infill import config
-from midfill_infill.answers.ending import Extent, find_end, find_loop_end
+from midfill_infill.answers.ending import EndFinder, Extent, find_loop_end
 from midfill_infill.answers.markers import DIALECTS, find_dialect
 from midfill_infill.answers.wrapping import is_wrapping
 from midfill_infill.cli import build_app
@@ -102,6 +103,16 @@ def test_holes_are_filled_one_after_the_other(stand_in: StandIn) -> None:
     more = 2048 if name_of(stand_in) == "chat" else 0  # for thoughts
     assert limits == [9 + more, LINE_TOKENS + more] and stand_in.keys == ["Bearer key"] * 2
     assert answer.model == f"{name_of(stand_in)}:m" and answer.stats.forwards >= 4
+
+
+def test_the_name_by_which_an_engine_calls_its_model_is_told_and_not_asked_for(stand_in: StandIn) -> None:
+    form, protocol = stand_in.form, name_of(stand_in)
+    stand_in.form = lambda parts: [line.replace('"model": "m"', '"model": "m-2026"') for line in form(parts)]
+    segments = [{"text": "a("}, {"hole": {}}, {"text": ", "}, {"hole": {}}, {"text": ")\n"}]
+    with connect_as(stand_in, protocol) as client:
+        *_, answer = client.infill(InfillRequest.model_validate({"segments": segments}))
+    assert isinstance(answer, InfillResponse) and answer.model in (f"{protocol}:m-2026", "llamacpp:m")
+    assert [body["model"] for body in stand_in.asked] == ["m", "m"]
 
 
 def test_log_probabilities_are_confidences_where_they_are_told_and_a_certainty_never_is(stand_in: StandIn) -> None:
@@ -231,6 +242,14 @@ def test_a_loop_that_does_not_end_is_cut_after_its_first_round(stand_in: StandIn
     assert len(steps) < 100, "it was stopped"
 
 
+def test_struck_text_of_html_ends_no_answer(stand_in: StandIn) -> None:
+    stand_in.parts = ["<p>\n    <s>{old}", "</s>", " {now}\n  </p>"]
+    document = Document(b"const price = () => (\n  TODO\n);\n", "tsx")
+    with connect(stand_in) as client:
+        *_, filled = fill(document, [hole_at_range(document, 24, 28)], Options(repair=False), client)
+    assert isinstance(filled, Filled) and filled.fills[0].text == "<p>\n    <s>{old}</s> {now}\n  </p>"
+
+
 OPTIONS = "const options = «{}»;\ng();\n"
 SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
 
@@ -249,6 +268,8 @@ SUMMARY = 'def f(x):\n    """«TODO»"""\n    return x\n'
         ("python", SUMMARY, "X.\n\n    Args:\n        x: X.\n    ", "X.\n\n    Args:\n        x: X.\n    "),
         ("python", SUMMARY, 'X.\n\n    Y.\n    """\n    return x\n', "X.\n\n    Y.\n    "),
         ("python", "x = 1  # «TODO»\n", "one\ny = 2\n", "one"),
+        ("python", "x = f(«1», 2)\n", "\nh(3)", "h(3)"),
+        ("python", "x = f(«1», 2)\n", " \n\nh(3)\nk()\n", "h(3)"),
     ],
 )
 @pytest.mark.parametrize("obeys", [True, False])
@@ -566,7 +587,14 @@ def test_an_answer_in_one_piece_is_read_too() -> None:
         assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
 
 
-LEFT = "x = 1\n    y = 2\n" + "b()\n" * 12
+LEFT = "x = 1\n    y = 2\n" + "".join(f"b({number * number})\n" for number in range(12))
+
+
+def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continuation: bool) -> int | None:
+    """Where an answer ends, for sure or likely."""
+    finder = EndFinder(extent, indent, "", behind, knows_end=False)
+    end = finder.find(text, is_continuation=is_continuation)
+    return finder.likely_end if end is None else end
 
 
 @pytest.mark.parametrize(
@@ -599,6 +627,62 @@ def test_where_an_answer_may_be_cut(
     assert find_end(text, extent, indent, behind, is_continuation=is_continuation) == end
 
 
+def test_an_answer_that_repeats_the_text_behind_ends_with_a_whole_line() -> None:
+    text = "x = 1\n    one()\n    two()\n    three()\n<|endo"
+    behind = "\n    one()\n    two()\n    three()\n"
+    assert find_end(text, "block", "    ", behind, is_continuation=False) == text.index("<")
+
+
+OTHER = "    def other(self):\n        for x in self:\n            self.add(x)\n        return self\n\n"
+CLOSED = "    }\n\n    int other(int a) {\n        if (a) {\n            add(a);\n        }\n        return a;\n"
+ROWS = "    a,\n" * 9
+TEMPLATE = f'q = f("""\nSELECT\n{ROWS}""")\n        t = """\n' + "}\nFROM\n" * 9 + '"""\n        return q\n'
+BODY = "class A:\n    def f(self):\n        @\n\n    def g(self):\n        return 1\n"
+STATED = "class A:\n    def f(self):\n        x = 1\n        @\n        z()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "is_cut"),
+    [
+        (BODY, f"x = 1\n        return 1\n\n{OTHER * 20}", True),
+        (BODY, "x = 1\n" + "\tx += 1\n\tx -= 1\n" * 15, False),
+        (BODY, "x = 1\n" + "    if x:\n      g(x)\n" * 15, False),
+        ('class A:\n    def f(self):\n        """F."""\n        @\n', f"x = 1\n        return 1\n\n{OTHER * 20}", True),
+        ("class A {\n    int f(int a) {\n        @\n    }\n}\n", f"return a;\n{CLOSED * 20}", True),
+        (STATED.replace("        @", "@"), f"        y = 2\n\n{OTHER * 20}", True),
+        (BODY, TEMPLATE, False),
+        (STATED, f"if x:\n            y()\n{OTHER * 2}", False),
+    ],
+)
+def test_an_answer_that_has_left_its_block_is_not_listened_to_for_long(source: str, answer: str, is_cut: bool) -> None:
+    before, _, behind = source.partition("@")
+    extent: Extent = "statement" if "x = 1" in before else "block"
+    finder = EndFinder(extent, before.rpartition("\n")[2], before, behind, knows_end=False)
+    lines = answer.splitlines(keepends=True)
+    texts = ("".join(lines[:number]) for number in range(1, len(lines) + 1))
+    ends = (number for number, text in enumerate(texts, 1) if finder.find(text, is_continuation=False) is not None)
+    assert (next(ends, 99) <= 25) == is_cut
+    tuned = EndFinder(extent, before.rpartition("\n")[2], before, behind, knows_end=True)
+    assert tuned.find("".join(lines[:30]), is_continuation=False) is None
+
+
+LISTED = "from m import (\n    first_name,\n    «TODO»,\n)\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["first_name,\n    second,\n)\n", "    first_name,\nsecond", "second,\nfirst_name,\n"]
+)
+def test_a_chat_that_repeats_the_line_above_a_part_of_a_line_goes_on(answer: str) -> None:
+    with serve("chat") as server:
+        server.parts = [answer[at : at + 7] for at in range(0, len(answer), 7)]
+        start, end = LISTED.index("«"), LISTED.index("»") - 1
+        document = Document(LISTED.replace("«", "").replace("»", "").encode(), "python")
+        with connect(server) as client:
+            *_, filled = fill(document, [hole_at_range(document, start, end)], Options(repair=False), client)
+        assert isinstance(filled, Filled)
+        assert filled.patch.apply(document.data).decode() == LISTED.replace("«TODO»", "second")
+
+
 @pytest.mark.parametrize(
     "line", ["ERROR = 5", "for row in rows:", "String name = x;", "True if x else y", "if a in b:"]
 )
@@ -614,6 +698,29 @@ def test_a_line_of_code_is_no_sentence_before_code(line: str, extent: Extent) ->
 @pytest.mark.parametrize("line", ["Here is the code:", "Sure! Here's what is missing.", "the missing line is this:"])
 def test_a_sentence_before_code_ends_no_hole(line: str) -> None:
     assert is_wrapping(line) and find_end(f"{line}\nx = 1", "rest", "", "\n", is_continuation=False) is None
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_hole_that_takes_no_line_break_is_asked_for_once_and_gets_none(stand_in: StandIn, obeys: bool) -> None:
+    stand_in.parts = ["{"] if obeys else ["{", "\n  a: 1,\n", "}"]
+    segments = [{"text": "const a = "}, {"hole": {"forbid": ["\n"]}}, {"text": ";\n"}]
+    assert ask(stand_in, segments=segments).holes[0].text == "{" and len(stand_in.asked) == 1
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_an_answer_that_begins_a_block_between_brackets_goes_on_until_it_closes_them(
+    stand_in: StandIn, obeys: bool
+) -> None:
+    block = "\n  const y = x;\n  return y;\n"
+
+    def obey(body: dict[str, Any]) -> None:
+        stops = body.get("stop") or body.get("options", {}).get("stop")
+        stand_in.parts = [""] if obeys and stops else [block, "})\n", "more();\n"]
+
+    stand_in.refuse = obey
+    segments = [{"text": "xs.map((x) => {"}, {"hole": {}}, {"text": "})\n"}]
+    assert ask(stand_in, segments=segments).holes[0].text == block + "})"
+    assert len(stand_in.asked) == 1 + (obeys and name_of(stand_in) != "chat")
 
 
 def test_an_answer_that_repeats_itself_ends() -> None:
@@ -681,6 +788,7 @@ README = "Install it:\n\n```\npip install midfill\n```\n\nThen run it."
         ("s.py", 'q = """\n    TODO\n    """\n', f"Here is the query:\n\n```sql\n{SQL}\n```\n\nIt selects `a`.", SQL),
         ("s.py", 'q = """TODO"""\n', "```\nSELECT a\n```", "SELECT a"),
         ("s.py", "# TODO\nx = 1\n", "```\nread the file\n```", "read the file"),
+        ("s.py", 'q = """TODO"""\n', "```\r\nSELECT a\r\n```\r\n", "SELECT a"),
     ],
 )
 def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
@@ -690,12 +798,29 @@ def test_the_fence_that_a_chat_was_asked_for_is_no_part_of_a_text(
     document = Document(source.encode(), "python" if name.endswith(".py") else None, Path(name))
     hole = hole_at_range(document, source.index("TODO"), source.index("TODO") + 4)
     with serve("chat") as server, connect(server) as client:
-        server.parts = told.splitlines(keepends=True)
+        server.parts = re.findall(r"[^\n]+|\n", told)
         *_, filled = fill(document, [hole], Options(), client)
     assert isinstance(filled, Filled)
     assert filled.patch.apply(document.data).decode() == source.replace("TODO", expected)
 
 
+def test_the_fence_of_a_chat_comes_off_between_kept_texts() -> None:
+    hole = {"draft": "return x + y", "keep": [[0, 7], [11, 12]]}
+    with serve("chat") as server:
+        server.parts = ["```python\n", "a - ", "\n```"]
+        (filled,) = ask(server, segments=[{"text": "def f():\n    "}, {"hole": hole}, {"text": "\n"}]).holes
+    assert filled.text == "return a - y" and filled.anchors == [(0, 7), (11, 12)]
+
+
+def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() -> None:
+    with serve("chat") as server:
+        server.is_short, server.parts = True, ["```python\n", "c = a\n", "    return c"]
+        filled, _ = fill_in(server, max_tokens=9)
+    assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
+
+
+WORDS = "which may then have some more words about files and gaps that models fill where they read the text".split()
+LIST = "\n".join(f"- {' '.join(WORDS[n % 7 : n % 11 + 7])} {WORDS[-n % 19]} {WORDS[n * n % 17]}." for n in range(60))
 BLOCK = "```sh\npip install midfill\n```"
 SHOWN = '''text = f"""Run it like this:
 
@@ -707,7 +832,15 @@ SHOWN = '''text = f"""Run it like this:
 
 
 @pytest.mark.parametrize(
-    "form", ["```python\n{}\n```\n", "````\n{}\n````", "~~~\n{}\n~~~", "Here it is:\n```\n{}\n```\n\nOk."]
+    "form",
+    [
+        "```python\n{}\n```\n",
+        "```py:a/b.py\n{}\n```",
+        '```py title="b"\n{}\n```',
+        "````\n{}\n````",
+        "~~~\n{}\n~~~",
+        "Here it is:\n```\n{}\n```\n\nOk.",
+    ],
 )
 @pytest.mark.parametrize("protocol", ["chat", "openai"])
 def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> None:
@@ -717,8 +850,9 @@ def test_code_that_has_a_fence_in_it_comes_whole(protocol: str, form: str) -> No
     assert filled.fills[0].text == SHOWN
 
 
-def test_prose_that_begins_with_a_fence_comes_whole() -> None:
-    told = f"{BLOCK}\n\nThen run `midfill`."
+@pytest.mark.parametrize("block", [BLOCK, BLOCK.replace("sh", "python")])
+def test_prose_that_begins_with_a_fence_comes_whole(block: str) -> None:
+    told = f"{block}\n\nThen run `midfill`.\n\n{LIST}"
     document = Document(b"# A\n\n\n\n# B\n", None, Path("README.md"))
     with serve("fim") as server, connect(server) as client:
         server.parts = told.splitlines(keepends=True)
@@ -770,6 +904,17 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
     with pytest.raises(MidfillError, match="no password") as error:
         named_endpoint()
     assert "pa55" not in error.value.sentence
+    monkeypatch.setenv("MIDFILL_ENGINE_URL", address.replace("http", "ftp"))
+    with pytest.raises(MidfillError, match="not an http") as error:
+        named_endpoint()
+    assert "pa55" not in error.value.sentence
+    for setting in (f"openai:m@{address}", f"opneai:m@{address}", address):
+        monkeypatch.setenv("MIDFILL_ENGINE", setting)
+        for words in (["config"], ["config", "engine"], ["config", "--json"]):
+            result = CliRunner().invoke(build_app(), words)
+            assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
+    with pytest.raises(MidfillError, match="no password"):
+        parse_engine("openai:m@user:pa55@127.0.0.1:8000")
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What is taken off an answer, what is moved in it, and what stays byte for byte."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def test_a_right_answer_arrives_as_it_was(answer: str) -> None:
         ('print("```")\n        return "</s>"', 'print("```")\n        return "</s>"'),
         ('return "<|endoftext|>"', 'return "<|endoftext|>"'),
         ("return foo(\n    x)", "return foo(\n            x)"),
+        ("raise Closed()\nyield x", "raise Closed()\n        yield x"),
         ("self.x = x\n        self.x = x", "self.x = x\n        self.x = x"),
     ],
 )
@@ -106,6 +108,7 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("return <>\n", "return x", "x"),
         ("y = nx.<>(G, S)\n", "y = nx.boundary(G, S)", "boundary"),
         ("self.thread.join(<>)\n", "    self.thread.join()", ""),
+        ("x = [\n    (<> 1.5),\n]\n", '("150", 1.5),', '"150",'),
         ("self.thread.join(<>)\n", "self.thread.join(f()", "f()"),
         ("def f(a)<>:\n    return a\n", "def f(a):", ""),
         ("y = x + <> + b\n", "y = x + a + b", "a"),
@@ -168,6 +171,12 @@ LABELED = "class A {\n    class B {\n    HOLE;\n    };\n};\n"
             "a();\n                if (x) {\n                    b();\n                }",
             "a();\n        if (x) {\n          b();\n        }",
         ),
+        (
+            "java",
+            "class A {\n    B f() {\n        HOLE;\n    }\n}\n",
+            "return new B(1)\n        .a()\n        .b();",
+            "return new B(1)\n                .a()\n                .b();",
+        ),
         ("python", "def f(self):\n    HOLE\n", 'self.g(a,\n{"a": 1})', 'self.g(a,\n    {"a": 1})'),
     ],
 )
@@ -179,6 +188,35 @@ def test_lines_that_hang_on_the_first_one_go_with_it(language: str, source: str,
     hole = hole_at_cursor(document, start) if is_blank else hole_at_range(document, start, start + len(place))
     filled = splice(document, [hole], [answer]).patch.apply(document.data).decode()
     assert filled == source.replace(place, expected)
+
+
+HANDLER = "const a = (\n  <View\n        onPress={() => {\n            HOLE;\n        }}\n  />\n);\n"
+COMMENTED = "function f() {\n  HOLE;\n  return h();\n}\n"
+GUARD = "int f(int a) {\n  HOLE;\n}\n\nint g(int a) {\n  if (a) {\n    f(a);\n  }\n  return 0;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        (
+            "tsx",
+            HANDLER + "function g() {\n  if (a) {\n    h();\n  }\n}\n" * 3,
+            "g({\n\t\t\t\t\t\t\tb,\n\t\t\t\t\t\t});",
+            "g({\n              b,\n            });",
+        ),
+        (
+            "typescript",
+            COMMENTED,
+            "const x = g();\n\n    // Then y.\n    // Then z.",
+            "const x = g();\n\n  // Then y.\n  // Then z.",
+        ),
+        ("c", GUARD, "/* Once. */\n    return f(a);", "/* Once. */\n  return f(a);"),
+    ],
+)
+def test_an_answer_in_another_unit_stands_at_its_hole(language: str, source: str, answer: str, expected: str) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
 
 
 YAML = "a:\n  - x: 1\n    y:\n      HOLE\n  - z: 2\n"
@@ -270,6 +308,62 @@ def test_a_repeat_is_as_deep_and_as_often_written_as_its_neighbor(answer: str, e
     assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
 
 
+GUARDED = (
+    "class A {\n    int f(int a) {\n        if (a > 1) {\n            HOLE;\n        }\n        return 1;\n    }\n}\n"
+)
+ENDED_CALL = GUARDED.replace("HOLE;", "HOLE;;")
+NESTED_TAG = "const a = (\n  <View>\n    HOLE;\n  </View>\n);\n"
+CASES_OF = "def f(x):\n    match x:\n        case 1:\n            HOLE;\n        case 2:\n            return 5\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "answer", "expected"),
+    [
+        ("java", GUARDED, "if (a > 1) {\n    g();\n    h();\n}", "g();\n            h();"),
+        ("java", GUARDED, "        if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n            g();\n        }", "g();"),
+        ("java", GUARDED, "if (a > 1) {\n    g();\n}\nreturn 1;", "g();"),
+        (
+            "java",
+            GUARDED,
+            "int f(int a) {\n  if (a > 1) {\n    if (a > 2) {\n      g();\n    }\n  }\n  return 1;\n}",
+            "if (a > 2) {\n                g();\n            }",
+        ),
+        (
+            "java",
+            GUARDED,
+            "            if (a > 1) {\n                g();\n            }",
+            "if (a > 1) {\n                g();\n            }",
+        ),
+        ("tsx", NESTED_TAG, "<View>\n  <B />\n</View>", "<View>\n      <B />\n    </View>"),
+        ("java", ENDED_CALL, "if (a > 1) {\n    g();\n}", "g()"),
+        ("python", CASES_OF, "case 1:\n    return 4\ncase 2:", "return 4"),
+    ],
+)
+def test_the_block_around_a_hole_goes_wherever_it_is_written(
+    language: str, source: str, answer: str, expected: str
+) -> None:
+    start = source.index("HOLE;")
+    document = Document(source.encode(), language)
+    assert splice(document, [hole_at_range(document, start, start + 5)], [answer]).texts == (expected,)
+    if "HOLE;;" in source:
+        return
+    blank = Document(source.replace("HOLE;", "").encode(), language)
+    filled = splice(blank, [hole_at_cursor(blank, start)], [answer]).patch.apply(blank.data).decode()
+    assert filled == source.replace("HOLE;", expected)
+
+
+@pytest.mark.parametrize("behind", [" ", "\t", " \t "])
+@pytest.mark.parametrize("answer", ["h(1);\n  h(2);\n", "```c\n  h(1);\n  h(2);\n```", "h(1);\n  h(2);\n//////////\n"])
+def test_white_space_behind_a_hole_ends_its_line(behind: str, answer: str) -> None:
+    source = f"void f() {{\n  g();{behind}\n}}\n//////////\n"
+    document = Document(source.encode(), "c")
+    if answer.endswith("//\n"):
+        document = Document(source.replace("}\n", "").encode(), "c")
+    start = source.index("g();")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == ("h(1);\n  h(2);",)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))
@@ -302,6 +396,30 @@ def test_sentences_that_are_the_text_stay(name: str, source: str, answer: str) -
     start = source.index("TODO")
     text = splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts[0]
     assert [line.strip() for line in text.split("\n")] == answer.split("\n")
+
+
+BETWEEN_TAGS = "const About = () => (\n  <p>\n    TODO\n  </p>\n);\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Welcome to our page.\n    <b>Hello {name}</b>", "Welcome to our page.\n    <b>Hello {name}</b>"),
+        ("We sell things.\n    They cost {price} each.", "We sell things.\n    They cost {price} each."),
+        ("Here is what is missing:\n\n```tsx\n<b>Hello</b>\n```", "<b>Hello</b>"),
+        ("<think>\nA greeting.\n</think>\n\nHello {name}.", "Hello {name}."),
+    ],
+)
+def test_sentences_between_tags_stay_where_no_fence_tells_them_from_the_text(answer: str, expected: str) -> None:
+    document = Document(BETWEEN_TAGS.encode(), "tsx")
+    start = BETWEEN_TAGS.index("TODO")
+    assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == (expected,)
+
+
+def test_thinking_before_the_text_of_a_string_goes() -> None:
+    source = 'x = """\nold\n"""\n'
+    document = Document(source.encode(), "python")
+    assert splice(document, [hole_at_range(document, 8, 11)], ["<think>\nHm.\n</think>\n\nmore"]).texts == ("more",)
 
 
 @pytest.mark.parametrize(
@@ -421,3 +539,152 @@ def test_reading_is_idempotent(number: int, data: st.DataObject) -> None:
 def test_code_that_looks_like_a_sentence_stays(language: str, answer: str, expected: str) -> None:
     reading = next(unwrap(DraftText.of(answer), ""))
     assert reading.text.strip() == expected
+
+
+CLAUSES = [
+    ("python", "def f():\n    try:\n        a()\n@    b()\n", "    except OSError:\n        c()\n"),
+    (
+        "python",
+        "def f():\n    for a in b:\n        if a:\n            c()\n@    d()\n",
+        "        else:\n            e()\n",
+    ),
+    ("python", "match a:\n    case 1:\n        b()\n@    case _:\n        c()\n", "    case 2:\n        d()\n"),
+    (
+        "javascript",
+        "function f(a) {\n  switch (a) {\n    case 1:\n      return 2;\n@    default:\n      return 3;\n  }\n}\n",
+        "    case 2:\n      b();\n      return 4;\n",
+    ),
+]
+
+
+CLAUSES += [
+    (
+        "c",
+        "int f(int a) {\n    switch (a) {\n    case 1:\n        b();\n        break;\n@    default: c();\n    }\n}\n",
+        "    case 2:\n        d();\n        break;\n",
+    ),
+    ("c", "int f(int a)\n{\n    if (a) {\n        b();\n@    }\n    return 0;\n}\n", "    } else {\n        c();\n"),
+    ("python", "class A:\n    x = 1\n\n@\n    def g(self):\n        ...\n", "    def f(self):\n        return 1\n"),
+]
+
+
+@pytest.mark.parametrize(("language", "source", "clause"), CLAUSES)
+@pytest.mark.parametrize("is_from_margin", [True, False])
+def test_a_clause_of_a_statement_around_a_blank_line_is_as_deep_as_that_statement(
+    language: str, source: str, clause: str, is_from_margin: bool
+) -> None:
+    place = source.index("@")
+    document = Document(source.replace("@", "\n").encode(), language)
+    answer = textwrap.dedent(clause) if is_from_margin else clause
+    spliced = splice(document, [hole_at_cursor(document, place)], [answer])
+    assert spliced.patch.apply(document.data).decode() == source.replace("@", clause)
+
+
+LOOP = "void f(int[] xs) {\n    for (¦) {\n      g();\n    }\n  }\n"
+
+
+@pytest.mark.parametrize("broken", ["", "\n\n{ ( [ {\n"], ids=["sound", "broken elsewhere"])
+@pytest.mark.parametrize(
+    ("language", "source", "part"),
+    [
+        ("java", f"class A {{\n  {LOOP}}}\n", "int x : xs"),
+        ("java", f"class A {{\n  {LOOP}}}\n".replace("(¦", "(int i = 0; ¦"), "i < 3; i++"),
+        ("java", "class A {\n  void f() {\n    try {\n    } catch (¦) {\n    }\n  }\n}\n", "IOException e"),
+        ("cpp", LOOP, "auto& x : xs"),
+        ("c", LOOP.replace("(¦", "(int i = 0; ¦"), "i < 3; i++"),
+        ("c", "#define F(¦) 1\nint x;\n", "x, y"),
+        ("cpp", "#include <¦>\nint x;\n", "vector"),
+        ("cpp", '#include "¦"\nint x;\n', "a.h"),
+        ("rust", "fn f() {\n    if let ¦ {\n        g();\n    }\n}\n", "Some(y) = x"),
+        ("rust", "fn f() {\n    while let ¦ {\n    }\n}\n", "Some(y) = x.next()"),
+        ("rust", "fn f() {\n    for ¦ {\n    }\n}\n", "x in 0..3"),
+        ("rust", "fn f(x: i32) {\n    match x { ¦ }\n}\n", "1 => 2, _ => 3"),
+        ("rust", "struct A { ¦ }\n", "x: u8"),
+        ("go", "package a\n\nfunc f(x any) {\n\tswitch y := ¦ {\n\tcase int:\n\t\tg(y)\n\t}\n}\n", "x.(type)"),
+        ("typescript", "function f(xs) {\n  for (¦) {\n    g();\n  }\n}\n", "const x of xs"),
+        ("typescript", "function f(xs) {\n  for (let i = 0; ¦) {\n  }\n}\n", "i < 3; i++"),
+        ("tsx", "const A = () => <B ¦ />;\n", "x={1} y"),
+        ("tsx", "const A = () => <B style={{¦}} />;\n", "a: 1"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make_hole", [hole_at_cursor, lambda document, offset: hole_at_range(document, offset, offset)]
+)
+def test_the_rest_of_a_line_goes_where_no_name_fits(
+    make_hole: Callable[[Document, int], Hole], language: str, source: str, part: str, broken: str
+) -> None:
+    before, behind = (source + broken).split("¦")
+    document = Document((before + behind).encode(), language)
+    hole = make_hole(document, len(before))
+    rest, _, _ = behind.partition("\n")
+    for answer in (part, part + rest):
+        assert splice(document, [hole], [answer]).texts == (part,)
+    if not broken and not source.startswith("#"):
+        assert splice(document, [hole], [f"{part} ("]).new_errors > 0
+
+
+def test_the_end_of_a_call_that_the_line_lacks_stays() -> None:
+    document = Document(b"x = foo(bar()\n\n\ndef f(:\n", "python")
+    hole = hole_at_range(document, len("x = foo(bar("), len("x = foo(bar("))
+    assert splice(document, [hole], ["1)"]).texts == ("1)",)
+
+
+TWO_FUNCTIONS = {
+    "typescript": "function add(a, b) {\n  let c = a;\n  return c;\n}\n\n"
+    "function sub(a, b) {\n  let d = a;\n  return d;\n}\n",
+    "go": "package a\n\nfunc add(a int) int {\n\tc := a\n\treturn c\n}\n\n"
+    "func sub(a int) int {\n\td := a\n\treturn d\n}\n",
+    "python": "def add(a):\n    c = a\n    return c\n\n\ndef sub(a):\n    d = a\n    return d\n",
+    "java": "class A {\n    int f() {\n        return c;\n    }\n}\n\n"
+    "class B {\n    int g() {\n        d = a;\n    }\n}\n",
+    "rust": "impl A {\n    fn f() {\n        return c;\n    }\n\n    fn g() {\n        d = a;\n    }\n}\n",
+}
+
+
+@pytest.mark.parametrize("end", ["= a", "return d", "}\n"])
+@pytest.mark.parametrize("language", TWO_FUNCTIONS)
+def test_a_selection_over_the_end_of_a_function_keeps_an_exact_answer(language: str, end: str) -> None:
+    source = TWO_FUNCTIONS[language]
+    start = source.index("return c")
+    stop = source.rfind(end) + len(end) if end in source[start:] else len(source)
+    document = Document(source.encode(), language)
+    answer = source[start:stop].replace("return c", "return 0").replace("= a", "= 7")
+    spliced = splice(document, [hole_at_range(document, start, stop)], [answer])
+    assert spliced.new_errors == 0
+    assert spliced.patch.apply(document.data).decode() == source[:start] + answer + source[stop:]
+
+
+@pytest.mark.parametrize("first", ["return c", "\treturn c"])
+def test_whole_lines_up_to_the_end_of_a_function_keep_its_brace_in_column_0(first: str) -> None:
+    source = TWO_FUNCTIONS["go"].split("\n\nfunc sub")[0]
+    document = Document(source.encode(), "go")
+    hole = hole_at_range(document, source.index("\treturn c"), len(source))
+    (text,) = splice(document, [hole], [f"{first}, nil\n}}"]).texts
+    assert text.endswith("return c, nil\n}")
+
+
+@pytest.mark.parametrize(("source", "answer"), [("const r = f(¦)\n", "a, b);"), ("const r = [¦]\n", "a, b];")])
+@pytest.mark.parametrize(
+    "make_hole", [hole_at_cursor, lambda document, offset: hole_at_range(document, offset, offset)]
+)
+def test_the_end_of_a_statement_that_its_line_leaves_out_goes(
+    make_hole: Callable[[Document, int], Hole], source: str, answer: str
+) -> None:
+    document = Document(source.replace("¦", "").encode(), "typescript")
+    spliced = splice(document, [make_hole(document, source.index("¦"))], [answer])
+    assert spliced.texts == ("a, b",) and spliced.new_errors == 0
+
+
+@pytest.mark.parametrize("behind", ["", "})"])
+def test_a_block_between_brackets_keeps_its_line_breaks(behind: str) -> None:
+    source = "function f(xs) {\n  xs.map((x) => {})\n}\n"
+    document = Document(source.encode(), "typescript")
+    offset = source.index("{})") + 1
+    (text,) = splice(document, [hole_at_range(document, offset, offset)], [f"\n    return x;\n  {behind}"]).texts
+    assert text == "\n    return x;\n  "
+
+
+def test_a_line_break_before_a_part_of_a_line_goes() -> None:
+    document = Document(b"x = f()\n", "python")
+    for answer in ("\na, b", "\na, b\n", "\n  a, b"):
+        assert splice(document, [hole_at_range(document, 6, 6)], [answer]).texts == ("a, b",)

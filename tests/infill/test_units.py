@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import find_stubs
+from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor
 from midfill_infill.text.document import Document
 
 YAML = "".join(f"key_{number}:\n  one: 1\n  two:\n    three: 3\n" for number in range(12))
@@ -69,3 +69,29 @@ def test_a_run_of_strings_and_a_document_without_a_grammar_count_as_before() -> 
     run = 'x = (\n  "a"\n  "b"\n)\ny = (\n  "a"\n)\n'
     assert Document(run.encode(), "python").indent_unit == "  "
     assert Document(YAML.encode()).indent_unit == "  "
+
+
+@pytest.mark.parametrize("unit", ["\t", "  ", "    ", "        "])
+@pytest.mark.parametrize("written", ["\t", "  ", "    "])
+@pytest.mark.parametrize("language", FRAMES)
+def test_white_space_on_a_blank_line_is_the_unit_of_a_file_without_another(
+    language: str, written: str, unit: str
+) -> None:
+    _, _, header, _ = FRAMES[language]
+    end = "" if language == "python" else "}\n"
+    source = f"{header}\n{unit}\n{end}"
+    document = Document(source.encode(), language)
+    assert document.indent_unit == unit
+    test = "if a:" if language == "python" else "if (a) {"
+    closing = "" if language == "python" else "\n}"
+    answer = f"{test}\n{written}b(){closing}"
+    expected = f"{test}\n{unit * 2}b(){closing.replace('}', unit + '}')}"
+    hole = hole_at_cursor(document, len(f"{header}\n{unit}"))
+    assert splice(document, [hole], [answer]).texts == (expected,)
+
+
+def test_a_column_of_access_specifiers_is_no_unit() -> None:
+    source = "class A {\n public:\n  explicit A(int x) : x_(x) {}\n  int x() const {}\n\n private:\n  int x_;\n};\n"
+    document = Document(source.encode(), "cpp")
+    after = splice(document, [body_named(document, "x")], ["return x_;"]).patch.apply(document.data).decode()
+    assert after == source.replace("const {}", "const {\n    return x_;\n  }")

@@ -34,6 +34,7 @@ class Indentation:
     is_whole_line: bool = False  # the first line's indentation is part of the fill
     is_free: bool = False  # the document has no unit, or both tabs and spaces
     is_aligning: bool = False  # spaces behind tabs align the lines that go on behind an unfinished line
+    reaches_margin: bool = False  # a line of what the fill replaces begins in column 0, so one of the fill may
 
     @property
     def is_tabbed(self) -> bool:
@@ -117,7 +118,7 @@ def find_aligned(draft: DraftText, frame: Indentation, *, is_placed: bool = True
 
 def list_indents(draft: DraftText, frame: Indentation) -> Iterator[tuple[int, str]]:
     """The number and the indentation of each line that may move."""
-    return ((number, _leading(line)) for number, line in _list_moving(draft, frame))
+    return ((number, leading(line.text)) for number, line in _list_moving(draft, frame))
 
 
 def _list_later_indents(draft: DraftText, frame: Indentation) -> list[str]:
@@ -158,11 +159,12 @@ def _list_conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable
             fitting_first = sorted(_STEPS, key=lambda step: -sum(width % step == 0 for width in widths))
             yield from (partial(_to_tabs, step=step) for step in fitting_first)
         return
-    unit = frame.unit
-    if unit == "\t":
-        unit = " " * _DEFAULT_STEP
+    units = [unit for unit in dict.fromkeys((frame.unit, frame.usual_unit)) if unit and unit != "\t"]
+    unit = next(iter(units), " " * _DEFAULT_STEP)
     if len(widths) < len(whites):
-        yield lambda white: white.replace("\t", unit)
+        shallowest = min(whites, key=columns_of)
+        likeliest_first = sorted(units or [unit], key=lambda each: _replace_tabs(shallowest, each) != frame.indent)
+        yield from (partial(_replace_tabs, unit=each) for each in likeliest_first)
         return
     block_steps, _ = find_steps(draft, frame, set())
     base = len(frame.indent)
@@ -183,6 +185,11 @@ def _to_tabs(white: str, step: int) -> str:
     return "\t" * (num_tabs + more_tabs) + " " * num_spaces
 
 
+def _replace_tabs(white: str, unit: str) -> str:
+    """White space with `unit` in place of each tab."""
+    return white.replace("\t", unit)
+
+
 def _scale(white: str, base: int, step: int, unit: str) -> str:
     """White space with `unit` in place of each level of `step` spaces behind the first `base` spaces."""
     num_levels, num_spaces = divmod(len(white) - base, step)
@@ -197,7 +204,7 @@ def _map_lines(draft: DraftText, frame: Indentation, change: Callable[[str], str
     """
     lines = draft.lines()
     for number, line in _list_moving(draft, replace(frame, frozen=frame.frozen - frame.docstrings)):
-        old = _leading(line)
+        old = leading(line.text)
         new = change(old)
         if new != old:
             num_kept = common_prefix(old[::-1], new[::-1])
@@ -222,9 +229,9 @@ def _add(text: str) -> DraftText:
     return DraftText(text, (ADDED,) * len(text))
 
 
-def _leading(line: DraftText) -> str:
+def leading(line: str) -> str:
     """The white space that a line begins with."""
-    return line.text[: len(line.text) - len(line.text.lstrip(" \t"))]
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def columns_of(white: str) -> int:
@@ -262,7 +269,8 @@ def find_steps(draft: DraftText, frame: Indentation, aligned: Set[int]) -> tuple
 def count_misaligned(draft: DraftText, frame: Indentation) -> int:
     """The number of lines that fail to align with the line before them. These lines are too deep to hang, but begin
     neither behind its open bracket nor, if it leaves none open, below one of its words. A line below the first also
-    counts if it begins behind the first line's bracket as if that line stood in column 0.
+    counts if it begins behind the first line's bracket as if that line stood in column 0, or without a bracket in that
+    column, which the fill may not reach.
     """
     num_misaligned = 0
     indents = dict(list_indents(draft, frame))
@@ -283,7 +291,7 @@ def count_misaligned(draft: DraftText, frame: Indentation) -> int:
             if behind_bracket > 0:
                 starts = [behind_bracket]
             num_misaligned += column - text_column not in starts
-        elif text_column > 0 and column == behind_bracket:
+        elif text_column > 0 and column == behind_bracket and (column > 0 or not frame.reaches_margin):
             num_misaligned += depth not in (len(frame.unit), 2 * len(frame.unit))
     return num_misaligned
 
@@ -314,5 +322,5 @@ def is_end_in_block(draft: DraftText, kept: DraftText) -> bool:
     num_kept = sum(1 for line in kept.lines() if line.text.strip())
     if num_kept == len(lines):
         return False
-    columns = columns_of(_leading(lines[num_kept]))
-    return any(columns_of(_leading(line)) <= columns for line in lines[1:num_kept])
+    columns = columns_of(leading(lines[num_kept].text))
+    return any(columns_of(leading(line.text)) <= columns for line in lines[1:num_kept])

@@ -2,9 +2,9 @@
 the fewest is taken. One table of node types serves all languages.
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import tree_sitter
 
@@ -24,6 +24,7 @@ _PARENT_TYPE_PARTS: Final = (
     "expression",
     "operator",
     "call",
+    "invocation",
     "member",
     "assignment",
     "attribute",
@@ -38,24 +39,16 @@ _PARENT_TYPE_PARTS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Oddities:
-    """Numbers of lines that are indented oddly."""
-
-    wrong: int = 0  # indented as the tree forbids
-    flat: int = 0  # not deeper than the line that they continue: allowed, but rare
-
-    def __add__(self, other: "Oddities") -> "Oddities":
-        return Oddities(self.wrong + other.wrong, self.flat + other.flat)
+Verdict = Literal["right", "wrong", "flat"]
+"""How a line is indented: as the tree allows; as it forbids; not deeper than the line that it continues, or as the last
+element before a closing bracket, which is allowed, but rare.
+"""
 
 
-_NONE: Final = Oddities()
-_WRONG: Final = Oddities(wrong=1)
-_FLAT: Final = Oddities(flat=1)
-
-
-def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]) -> Oddities:
-    """Counts oddities among the lines that begin in `span`, bytes of the source.
+def count_oddities(
+    tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], frozen: frozenset[int]
+) -> Counter[Verdict]:
+    """Counts the verdicts on the lines that begin in `span`, bytes of the source.
 
     A line must be indented as the sibling before it; without one, deeper than the line that it continues. A closing
     bracket must be indented as the line that opens it, or as its last element. `frozen` are lines that are not judged,
@@ -64,34 +57,35 @@ def count_oddities(tree: tree_sitter.Tree, lines: Lines, span: tuple[int, int], 
     start, end = span
     first = lines.at(start)
     last = lines.at(max(start, end - 1))
-    oddities = _NONE
+    verdicts = Counter[Verdict]()
     for number in range(first, last + 1):
         if number - first in frozen or lines.is_blank(number):
             continue
         line_start = lines.first_char(number)
         if start <= line_start < end:
-            oddities += _judge_line(tree.root_node, lines, line_start)
-    return oddities
+            verdicts[_judge_line(tree.root_node, lines, line_start)] += 1
+    return verdicts
 
 
-def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
+def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
     """Judges the line whose first character is the byte `start`. Lines that no rule covers are right."""
     leaf = root.descendant_for_byte_range(start, start + 1)
     if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error:
-        return _NONE
+        return "right"
     indent = _line_indent(lines, leaf)
     opener = _OPENER_OF.get(leaf.type)
     if opener is not None:
-        allowed = _closing_indents(leaf, opener, lines)
-        return _wrong_unless(not allowed or indent in allowed)
+        return _judge_closing(leaf, opener, lines)
     outermost = leaf  # the largest node that begins with this line, below the root
     while outermost.parent is not None and outermost.parent.parent is not None and outermost.parent.start_byte == start:
         outermost = outermost.parent
-        if outermost.is_extra or outermost.type in ("labeled_statement", "case_statement", "access_specifier"):
-            return _NONE
+        if outermost.type == "case_statement":
+            return _judge_case(outermost, lines)
+        if outermost.is_extra or outermost.type in ("labeled_statement", "access_specifier"):
+            return "right"
     parent = outermost.parent
     if parent is None or parent.is_error or outermost.type.startswith(("preproc", "#")):
-        return _NONE
+        return "right"
     if leaf.type in _CONTINUING and not _is_in_brackets(outermost):
         return _wrong_unless(indent >= _line_indent(lines, parent))
     for sibling in _siblings_before(outermost):
@@ -103,22 +97,40 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Oddities:
     if following is not None and parent.type in _LISTS and _begins_line(lines, following):
         return _wrong_unless(following.is_extra or indent == _line_indent(lines, following))
     if parent.parent is None:
-        return _NONE
+        return "right"
     if parent.type == "declaration_list" and parent.parent.type.startswith(("namespace", "linkage")):
-        return _NONE
+        return "right"
     parent_indent = _line_indent(lines, parent)
     if _is_in_brackets(outermost) and not _begins_line(lines, parent):
         # The bracket may end a header of several lines, such as a list of parameters: its first line counts.
         parent_indent = min(parent_indent, _line_indent(lines, parent.parent))
     if indent > parent_indent:
-        return _NONE
+        return "right"
     if indent < parent_indent or _must_be_deeper(outermost, parent, lines):
-        return _WRONG
-    return _FLAT
+        return "wrong"
+    return "flat"
 
 
-def _wrong_unless(is_right: bool) -> Oddities:
-    return _NONE if is_right else _WRONG
+def _judge_closing(leaf: tree_sitter.Node, opener: str, lines: Lines) -> Verdict:
+    """Judges the line that a closing bracket begins. Lines of a tree without its `opener` are right."""
+    siblings = leaf.parent.children if leaf.parent else []
+    opening = next((sibling for sibling in siblings if sibling.type == opener), None)
+    indent = _line_indent(lines, leaf)
+    if opening is None or indent == _line_indent(lines, opening):
+        return "right"
+    element = next((sibling for sibling in _siblings_before(leaf) if _begins_line(lines, sibling)), None)
+    return "flat" if element is not None and indent == _line_indent(lines, element) else "wrong"
+
+
+def _judge_case(case: tree_sitter.Node, lines: Lines) -> Verdict:
+    """Judges the line of a case by the cases beside it."""
+    beside = [sibling for sibling in (case.prev_named_sibling, case.next_named_sibling) if sibling is not None]
+    indents = {_line_indent(lines, sibling) for sibling in beside if sibling.type == case.type}
+    return _wrong_unless(not indents or _line_indent(lines, case) in indents)
+
+
+def _wrong_unless(is_right: bool) -> Verdict:
+    return "right" if is_right else "wrong"
 
 
 def _must_be_deeper(node: tree_sitter.Node, parent: tree_sitter.Node, lines: Lines) -> bool:
@@ -155,22 +167,6 @@ def _siblings_before(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
         if not sibling.is_extra and not sibling.type.startswith(("preproc", "case", "label", "access")):
             yield sibling
         sibling = sibling.prev_named_sibling
-
-
-def _closing_indents(leaf: tree_sitter.Node, opener: str, lines: Lines) -> set[int]:
-    """The indentations that the line of a closing bracket may have: that of the line that opens it, or of its last
-    element. Empty if the tree has no `opener`.
-    """
-    siblings = leaf.parent.children if leaf.parent else []
-    opening = next((sibling for sibling in siblings if sibling.type == opener), None)
-    if opening is None:
-        return set()
-    indents = {_line_indent(lines, opening)}
-    for element in _siblings_before(leaf):
-        if _begins_line(lines, element):
-            indents.add(_line_indent(lines, element))
-            break
-    return indents
 
 
 def _begins_line(lines: Lines, node: tree_sitter.Node) -> bool:

@@ -14,6 +14,8 @@ _TOKEN: Final = re.compile(
     r'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''  # a string in one line
     r"|[()\[\]{}]"
 )
+_LINE_PAIRS: Final = frozenset((*_PAIRS.items(), ("<", ">")))
+_LINE_TOKEN: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|[=-]>|["()\[\]{}<>]')
 
 
 def leaves_open(text: str, before: str, behind: str) -> bool:
@@ -24,9 +26,49 @@ def leaves_open(text: str, before: str, behind: str) -> bool:
     if not _has_open(text) or not _has_open(text + rest):
         return False
     following = next((line for line in below.split("\n") if line.strip()), "")
-    own_width = _indent_width(before.rpartition("\n")[2])
-    width = _indent_width(following)
+    own_width = indent_width(before.rpartition("\n")[2])
+    width = indent_width(following)
     return not (width > own_width or (width == own_width and following.strip()[:1] in _PAIRS.values()))
+
+
+def begins_block(text: str, before: str, behind: str) -> bool:
+    """True if a text between an opening and a closing bracket begins on a line below, deeper than their line."""
+    white = text[: len(text) - len(text.lstrip())]
+    own_line = before.rpartition("\n")[2]
+    opened, closing = own_line.rstrip()[-1:], behind.lstrip(" \t")[:1]
+    if "\n" not in white or _PAIRS.get(opened) != closing:
+        return False
+    return len(white.rpartition("\n")[2]) > indent_width(own_line)
+
+
+def closes_more(text: str) -> bool:
+    """True if a text closes a bracket that it has not opened."""
+    return any(token in _PAIRS.values() for token in _list_unmatched(text, has_angles=False))
+
+
+def unbalances(text: str, before: str, behind: str) -> bool:
+    """True if a text between the parts of a line has closing or opening brackets or quotes too many. False if the line
+    lacks a bracket, unless this is a brace, which may be in another line.
+    """
+    has_angles = behind.lstrip().startswith((">", "/>"))
+    unmatched = _list_unmatched(before + behind, has_angles=has_angles)
+    if any(token not in "{}" for token in unmatched):
+        return False
+    return len(_list_unmatched(before + text + behind, has_angles=has_angles)) > len(unmatched)
+
+
+def _list_unmatched(text: str, *, has_angles: bool) -> list[str]:
+    """The brackets and quotes of a text that have no counterparts in it. Angles count as brackets if `has_angles`."""
+    unmatched: list[str] = []
+    for match in _LINE_TOKEN.finditer(text):
+        token = match[0]
+        if len(token) > 1 or (token in "<>" and not has_angles):
+            continue
+        if unmatched and (unmatched[-1], token) in _LINE_PAIRS:
+            unmatched.pop()
+        else:
+            unmatched.append(token)
+    return unmatched
 
 
 def find_closing(before: str, behind: str) -> str:
@@ -74,6 +116,6 @@ def _has_open(text: str) -> bool:
     return bool(open_brackets)
 
 
-def _indent_width(line: str) -> int:
+def indent_width(line: str) -> int:
     """The number of white characters that a line begins with."""
     return len(line) - len(line.lstrip())

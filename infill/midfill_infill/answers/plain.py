@@ -3,24 +3,33 @@ indentation. No parser can tell here which reading is right, so only what is pla
 """
 
 import re
+from pathlib import PurePath
 from typing import Final
 
 from midfill_infill.answers.draft import ADDED, DraftText, join
-from midfill_infill.answers.overlaps import Behind, cut_head, cut_tail
+from midfill_infill.answers.overlaps import Before, Behind, cut_head, cut_tail
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
-_MAX_BYTES: Final = 8192  # around a hole that an answer is compared with
 _LONG_LINE: Final = 8  # characters of a line that an answer hardly repeats by chance
 _CLOSING: Final = re.compile(r"[)\]}]|</[\w-]+")
 _OPENER_OF: Final = {")": "(", "]": "[", "}": "{"}
+_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
+# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
+_BUILDS: Final = ("BUILD", "WORKSPACE")
+
+
+def is_prose(path: PurePath | None) -> bool:
+    """True for a file whose name tells that people read it as text."""
+    if path is None:
+        return False
+    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def cut_repeated_above(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The answer without first lines that repeat the lines above its hole, if one of them is long."""
-    start_byte = document.to_source(hole.start_byte)
-    *above, start = (_decode(document, max(0, start_byte - _MAX_BYTES), start_byte) + hole.lead).split("\n")
-    found = None if start.strip() else cut_head(answer, above, start)
+    before = Before.at(document, hole)
+    found = None if before.start.strip() else cut_head(answer, before)
     if found is None:
         return answer
     cut, is_telling = found
@@ -30,8 +39,7 @@ def cut_repeated_above(document: Document, hole: Hole, answer: DraftText) -> Dra
 
 def cut_repeated_below(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     """The draft without last lines that repeat the lines below its hole, if one of them is long."""
-    end_byte = document.to_source(hole.end_byte)
-    behind = Behind.of(hole.tail + _decode(document, end_byte, end_byte + _MAX_BYTES))
+    behind = Behind.at(document, hole)
     if behind.rest.strip():
         return draft
     for cut, is_telling in cut_tail(draft, behind):
@@ -71,8 +79,3 @@ def _closes_outer(draft: DraftText) -> bool:
 def _has_long_line(text: str) -> bool:
     """True if a line is so long that it is hardly repeated by chance."""
     return any(len(line.strip()) >= _LONG_LINE for line in text.split("\n"))
-
-
-def _decode(document: Document, start: int, end: int) -> str:
-    r"""A part of the source as text with `\n` line ends."""
-    return document.source[start:end].decode("utf-8", "ignore").replace("\r\n", "\n")

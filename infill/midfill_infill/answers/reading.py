@@ -4,8 +4,9 @@ the readings with the fewest syntax errors the likeliest wins, and a right text 
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
 from midfill_infill.answers.draft import DraftText, find_anchors, join, trim
@@ -19,47 +20,41 @@ from midfill_infill.answers.layout import (
     find_leaving_line,
     find_steps,
     is_end_in_block,
+    leading,
     list_indents,
     list_layouts,
 )
-from midfill_infill.answers.overlaps import Behind, cut_both, cut_head, cut_tail
-from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, move_to_hole
+from midfill_infill.answers.openness import begins_block, unbalances
+from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame, cut_head, cut_tail
+from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
-from midfill_infill.answers.wrapping import unwrap
+from midfill_infill.answers.wrapping import has_fence, unwrap
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 _WHITE: Final = " \t\n"
-_MAX_ABOVE: Final = 40  # lines before a hole that an answer may repeat
-_MAX_BEHIND: Final = 8192  # bytes behind a hole that an answer may repeat
-_PROSE: Final = (".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".asciidoc", ".rmd", ".qmd")
-# Files of code, unlike others with a name in capitals: README, CHANGELOG, NOTICE.
-_BUILDS: Final = ("BUILD", "WORKSPACE")
+_MAX_NEAR: Final = 40  # lines on either side of a hole
+# What goes on with a statement around the hole.
+_CLAUSE: Final = re.compile(r"[)\]}]|(?:else|elif|except|finally|case|default|catch)\b")
 _ENDING: Final = re.compile(r"(?:return|raise)\b")
+_YIELDING: Final = re.compile(r"\s*yield\b")  # which makes a generator of a function also where it is not reached
 _OUTSIDE: Final = re.compile(r"@|if\s+__name__\b|(?:from|import)\s|#")
 _CLOSING: Final = re.compile(r"[)\]}]")
+_ENDED: Final = re.compile(r"[;)\]}]\s*$")
 _UNIT_COLUMNS: Final = range(2, 9)  # the columns that one level of indentation may have
 _WIDE_GRID: Final = 4  # columns: the indentations of an answer in a unit of 4 or 8 are multiples of it
 
 
 def read_plainly(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The text of a hole in a document without a grammar. In a prose file, fences and sentences belong to the text."""
-    if _is_prose(document) or hole.anchors:
+    if is_prose(document.path) or hole.anchors:
         return trim_answer(document, hole, answer)
     bare = cut_repeated_above(document, hole, next(unwrap(answer, document.text)))
     draft = trim_answer(document, hole, bare)
     if opens_line(document, hole):
         draft = move_to_hole(draft, hole.indent)
     return cut_repeated_below(document, hole, draft)
-
-
-def _is_prose(document: Document) -> bool:
-    """True for a file whose name tells that people read it as text."""
-    path = document.path
-    if path is None:
-        return False
-    return path.suffix.lower() in _PROSE or (path.name.isupper() and not path.suffix and path.name not in _BUILDS)
 
 
 def read_answer(
@@ -74,27 +69,41 @@ def read_answer(
         trials = trials.open_alone(index)  # so the body is read in a function of its own
         chosen = [None]
         index = 0
-    num_errors_of_stand_in = trials.count_errors(chosen)
+    around = _Answer(trials, document, hole, index)
+
+    def count_errors(draft: DraftText | None) -> int:
+        return trials.count_errors([*chosen[:index], draft, *chosen[index + 1 :]])
+
+    num_errors_of_stand_in = count_errors(None)
     best: DraftText | None = None
     fewest_errors = 0
-    for reading in _Answer(trials, document, hole, index).list_readings(answer):
-        num_errors = trials.count_errors([*chosen[:index], reading, *chosen[index + 1 :]])
+    for reading in around.list_readings(answer):
+        num_errors = count_errors(reading)
         if best is None or num_errors < fewest_errors:
             best = reading
             fewest_errors = num_errors
         if num_errors <= num_errors_of_stand_in:
             break
     assert best is not None
-    return best
+    if not fewest_errors and not around.unbalances(best):
+        return best
+    # The stand-in may not fit the hole, and an error elsewhere may take in what the answer repeats.
+    drafts = [best, *around.list_cuts(best)]
+    return min(drafts, key=lambda draft: (count_errors(draft), around.unbalances(draft)))
 
 
 def trim_answer(document: Document, hole: Hole, draft: DraftText) -> DraftText:
     """The draft without the white space at its ends that already surrounds the hole."""
     following = document.data[hole.end_byte : hole.end_byte + 1]
-    closes_line = hole.tail.startswith("\n") or following in (b"", b"\n", b"\r")
+    rest = document.data[hole.end_byte : document.lines.end(document.lines.at(hole.end_byte))]
+    closes_line = hole.tail.startswith("\n") or not rest.strip()
     if hole.kind == "line":  # then the first line's indentation is part of the text
         return trim(draft, "\n", _WHITE)
     if not closes_line and "\n" in draft.text and "\n" not in draft.text.strip():  # one line within a line
+        ends_line = "\n" in draft.text[len(draft.text.rstrip()) :]
+        around = Before.at(document, hole).start, Behind.at(document, hole).rest
+        if ends_line and begins_block(draft.text, *around):
+            return draft
         return trim(draft, _WHITE, _WHITE)
     white_before = white_behind = ""
     if opens_line(document, hole):
@@ -118,18 +127,17 @@ def opens_line(document: Document, hole: Hole) -> bool:
 class _Weight(NamedTuple):
     """What speaks against a layout. Layouts are compared field by field; the smaller weight is better."""
 
-    num_foreign: int  # lines with white space that the document indents nothing with
-    num_errors: int  # syntax errors that the layout adds
-    num_odd: int  # lines whose indentation contradicts the syntax tree or the hole
-    is_foreign_unit: bool  # blocks are indented in a unit that the document does not use
-    num_misaligned: int
-    num_strange: int  # unusual steps and continuation lines: weak signs, which decide only among equals
+    num_foreign: int = 0  # lines with white space that the document indents nothing with
+    num_errors: int = 0  # syntax errors that the layout adds to those with a stand-in; negative if it has fewer
+    num_odd: int = 0  # lines whose indentation contradicts the syntax tree or the hole
+    is_foreign_unit: bool = False  # blocks are indented in a unit that the document does not use
+    num_misaligned: int = 0
+    num_strange: int = 0  # unusual steps and continuation lines: weak signs, which decide only among equals
 
     @property
     def is_flawless(self) -> bool:
         """True if nothing but `num_strange` speaks against the layout."""
-        *flaws, _ = self
-        return not any(flaws)
+        return not any(self._replace(num_errors=max(0, self.num_errors), num_strange=0))
 
 
 @dataclass(frozen=True)
@@ -147,12 +155,14 @@ class _Answer:
         return trimmed_anchor_texts(self.document, self.hole)
 
     @cached_property
+    def before(self) -> Before:
+        """The text before the fill."""
+        return Before.at(self.document, self.hole)
+
+    @cached_property
     def behind(self) -> Behind:
-        """The text behind the hole, up to `_MAX_BEHIND` bytes."""
-        end = self.document.to_source(self.hole.end_byte)
-        source = self.document.source[end : end + _MAX_BEHIND]
-        text = source.decode("utf-8", "ignore").replace("\r\n", "\n")
-        return Behind.of(self.hole.tail + text)
+        """The text behind the hole."""
+        return Behind.at(self.document, self.hole)
 
     @property
     def _line_number(self) -> int:
@@ -163,7 +173,17 @@ class _Answer:
     def _is_part_of_line(self) -> bool:
         """True for a hole within one line that has other text, unless it is a body."""
         replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
-        return not self.hole.is_body and "\n" not in replaced and bool(self.before.strip() or self.behind.rest.strip())
+        return (
+            not self.hole.is_body
+            and "\n" not in replaced
+            and bool(self.before.start.strip() or self.behind.rest.strip())
+        )
+
+    @cached_property
+    def replaced_columns(self) -> list[int]:
+        """The columns of the filled lines of the text that the fill replaces, without the first one."""
+        _, *lines = self.document.normalized_text(self.hole.start_byte, self.hole.end_byte).split("\n")
+        return [columns_of(leading(line)) for line in lines if line.strip()]
 
     @property
     def _leads_with_break(self) -> bool:
@@ -171,56 +191,41 @@ class _Answer:
         return "\n" in self.hole.lead
 
     @cached_property
-    def _before_in_document(self) -> str:
-        """The document's text before the hole in the line that the hole begins on."""
-        return self.document.decode(self.document.lines.start(self._line_number), self.hole.start_byte)
-
-    @cached_property
-    def above(self) -> list[str]:
-        """The lines before the fill's first line, nearest last."""
-        lines = self.document.lines
-        numbers = range(max(0, self._line_number - _MAX_ABOVE), self._line_number)
-        above = [self.document.decode(lines.start(number), lines.end(number)) for number in numbers]
-        if self._leads_with_break:
-            above.append(self._before_in_document)
-        return above
-
-    @cached_property
-    def before(self) -> str:
-        """The text before the fill in its first line."""
-        if self._leads_with_break:
-            return ""
-        return self._before_in_document
-
-    @cached_property
     def prose(self) -> Prose:
         """What comments and a docstring say at the hole."""
         replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
-        return Prose.of(self.trials.language.comment, self.above, replaced)
+        return Prose.of(self.trials.language.comment, self.before.lines, replaced)
+
+    @cached_property
+    def outer_indents(self) -> list[str]:
+        """The indentations of the blocks around the hole's own, the innermost first."""
+        lines = self.document.lines
+        columns = columns_of(self.hole.indent)
+        last = self._line_number
+        if not self._leads_with_break:
+            last -= 1
+        indents: list[str] = []
+        for number in range(last, -1, -1):
+            if not lines.is_blank(number) and lines.columns(number) < columns:
+                columns = lines.columns(number)
+                indents.append(lines.indent(number).replace(b"\f", b"").decode("ascii"))
+        return indents
 
     @cached_property
     def unit(self) -> str:
         """The indentation unit around the hole: the step from the line that opens its block, else the document's."""
-        lines = self.document.lines
-        usual_unit = self.document.indent_unit
-        columns = columns_of(self.hole.indent)
-        if "\t" in self.hole.indent or not columns:
-            return usual_unit
-        last = self._line_number
-        if not self._leads_with_break:
-            last -= 1
-        for number in range(last, -1, -1):
-            if not lines.is_blank(number) and lines.columns(number) < columns:
-                step = columns - lines.columns(number)
-                return " " * step if step in _UNIT_COLUMNS else usual_unit
-        return usual_unit
+        if "\t" not in self.hole.indent and self.outer_indents:
+            step = columns_of(self.hole.indent) - columns_of(self.outer_indents[0])
+            if step in _UNIT_COLUMNS:
+                return " " * step
+        return self.document.indent_unit
 
     @cached_property
     def columns_near(self) -> set[int]:
         """The columns at which a statement may begin on the hole's line: those of the lines around it and its own."""
         lines = self.document.lines
-        first = max(0, self._line_number - _MAX_ABOVE)
-        end = min(len(lines), self._line_number + _MAX_ABOVE)
+        first = max(0, self._line_number - _MAX_NEAR)
+        end = min(len(lines), self._line_number + _MAX_NEAR)
         columns = {lines.columns(number) for number in range(first, end) if not lines.is_blank(number)}
         columns.add(columns_of(self.hole.indent))
         return columns
@@ -234,6 +239,17 @@ class _Answer:
                 yield reading
         if not seen:
             yield trim_answer(self.document, self.hole, answer)
+
+    def list_cuts(self, draft: DraftText) -> Iterator[DraftText]:
+        """A draft for a part of a line without what it repeats of the rest of the line."""
+        if self._is_part_of_line and self.behind.rest.strip():
+            cuts = (cut for cut, _ in cut_tail(draft, self.behind))
+            return (cut for cut in cuts if find_anchors(cut.text, self.anchors) is not None)
+        return iter(())
+
+    def unbalances(self, draft: DraftText) -> bool:
+        """True if a draft leaves brackets or quotes of its line without their counterparts, which they have now."""
+        return unbalances(draft.text, self.before.start, self.behind.rest)
 
     def _list_all(self, answer: DraftText) -> Iterator[DraftText]:
         """The readings, the likeliest first; some may be equal, and some may lack anchors."""
@@ -251,10 +267,12 @@ class _Answer:
 
     def _unwrap(self, answer: DraftText) -> Iterator[DraftText]:
         """The answer without what models write around code, and without what it repeats from before the hole."""
-        if self.hole.anchors:  # only Midfill's engine fills holes with anchors, and it writes nothing around a text
+        if self.hole.anchors:  # what is written around a text cannot be told from kept text
             yield answer
             return
         is_code = not self.trials.is_in_text(self.index)
+        if self.trials.is_between_tags(self.index) and not has_fence(answer.text):
+            is_code = False  # sentences may be the text itself
         for bare in unwrap(answer, self.document.text, is_code=is_code):
             yield from self._cut_heads(bare)
 
@@ -264,31 +282,30 @@ class _Answer:
         """
         telling = [cut for cut, is_telling in cut_tail(draft, self.behind) if is_telling]
         drafts = [*telling, draft]
-        if telling and is_end_in_block(draft, telling[0]) and self._is_laid_out_well(draft, first_indent):
-            drafts = [draft, *telling]
+        if telling and is_end_in_block(draft, telling[0]):
+            weight, _ = self._lay_out(draft, first_indent)[0]
+            if weight.is_flawless:
+                drafts = [draft, *telling]
         for kept in drafts:
-            for layout in self._lay_out(kept, first_indent):
+            for _, layout in self._lay_out(kept, first_indent):
                 yield from self._cut_tails(layout)
-
-    def _is_laid_out_well(self, draft: DraftText, first_indent: str) -> bool:
-        """True if the best layout of a draft is flawless."""
-        best, *_ = self._lay_out(draft, first_indent)
-        return self._weigh(best, self._frame(draft, first_indent), is_plain=best.text == draft.text).is_flawless
 
     def _cut_heads(self, bare: DraftText) -> list[DraftText]:
         """A bare answer with and without what it repeats from before the hole, the likelier first."""
         without_signature = self._cut_signature(bare)
         if without_signature is not None:
             return [without_signature, bare]
-        found = cut_head(bare, self.above, self.before)
+        found = cut_head(bare, self.before)
         if found is None and opens_line(self.document, self.hole) and not self.trials.is_in_text(self.index):
             found = self.prose.cut_echo(bare)
         if found is None:
             return [bare]
         cut, is_telling = found
+        between = cut_both(bare, self.before.start, self.behind.rest)
+        if not self.before.start.strip() and not self.behind.rest.strip(" \t;,"):
+            between = cut_frame(bare, self.before.lines, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
-            return [bare, cut]
-        between = cut_both(bare, self.before, self.behind.rest)
+            return [bare, cut] if between is None else [between, bare, cut]
         return [cut, bare] if between is None else [between, cut, bare]
 
     def _cut_signature(self, bare: DraftText) -> DraftText | None:
@@ -361,7 +378,8 @@ class _Answer:
         endings = [outer for outer in (0, *outermost) if _ENDING.match(lines[outer].strip())]
         if not endings:
             return None
-        return next((outer for outer in outermost if outer > endings[0]), None)
+        behind_ending = (outer for outer in outermost if outer > endings[0])
+        return next((outer for outer in behind_ending if not _YIELDING.match(lines[outer])), None)
 
     def _is_outside(self, line: str) -> bool:
         """True for a line that begins what a function's body rarely holds: a definition, an import, a comment."""
@@ -370,36 +388,40 @@ class _Answer:
         header = self.trials.language.scope_header
         return bool(header and re.match(header, line.encode("utf-8", "replace")))
 
-    def _lay_out(self, draft: DraftText, first_indent: str) -> list[DraftText]:
-        """The different layouts of a draft, the best first; the draft alone if it is flawless as it is."""
+    def _lay_out(self, draft: DraftText, first_indent: str) -> list[tuple["_Weight", DraftText]]:
+        """The different layouts of a draft with their weights, the best first; the draft alone if it is flawless as it
+        is.
+        """
         if self.hole.kind != "line" and "\n" not in draft.text:
-            return [draft]
+            return [(_Weight(), draft)]
         frame = self._frame(draft, first_indent)
-        layouts = list_layouts(draft, frame)
-        plain = next(layouts)
-        weights = {plain.text: self._weigh(plain, frame, is_plain=True)}
-        if weights[plain.text].is_flawless:
-            return [plain]
-        different = {plain.text: plain}
-        for layout in layouts:
+        frames = [frame]
+        if frame.is_whole_line and _CLAUSE.match(draft.text.lstrip()):
+            frames += [replace(frame, indent=indent) for indent in self.outer_indents]
+        different: dict[str, tuple[_Weight, DraftText]] = {}
+        for layout in chain.from_iterable(list_layouts(draft, each) for each in frames):
             if layout.text not in different:
-                different[layout.text] = layout
-                weights[layout.text] = self._weigh(layout, frame, is_plain=False)
-        return sorted(different.values(), key=lambda layout: weights[layout.text])
+                weight = self._weigh(layout, frame, is_plain=not different)
+                different[layout.text] = weight, layout
+                if weight.is_flawless and len(different) == 1:
+                    break
+        return sorted(different.values(), key=lambda weighed: weighed[0])
 
     def _frame(self, draft: DraftText, first_indent: str) -> Indentation:
         """What the document and a draft say of indentation at the hole."""
         lines = self.document.lines
+        frozen = self.trials.find_frozen_lines(draft, self.index)
         return Indentation(
             self.hole.indent,
             self.unit,
             usual_unit=self.document.indent_unit,
             first_indent=first_indent,
-            frozen=self.trials.find_frozen_lines(draft, self.index),
-            docstrings=self.trials.find_docstring_lines(draft, self.index),
+            frozen=frozen,
+            docstrings=self.trials.find_docstring_lines(draft, self.index, frozen),
             is_whole_line=self.hole.kind == "line",
             is_free=lines.mixes_indents or lines.indent_unit is None,
             is_aligning=self.unit == "\t" and lines.aligns_with_spaces,
+            reaches_margin=self.hole.kind == "range" and 0 in self.replaced_columns,
         )
 
     def _weigh(self, draft: DraftText, frame: Indentation, *, is_plain: bool) -> "_Weight":
@@ -412,7 +434,7 @@ class _Answer:
         num_foreign = sum(map(frame.is_foreign, level_indents))
         oddities = self.trials.count_oddities(draft, self.index, frame.frozen)
         is_foreign_unit, num_strange = self._weigh_steps(draft, frame, aligned, widths, is_plain=is_plain)
-        num_strange += oddities.flat
+        num_strange += oddities["flat"]
         if frame.is_tabbed and any("\t    " in white for white in level_indents):
             num_strange += 1
         if frame.is_free:
@@ -420,8 +442,8 @@ class _Answer:
             num_foreign = 0
         return _Weight(
             num_foreign=num_foreign,
-            num_errors=max(0, self._count_errors(draft) - self.trials.num_errors),
-            num_odd=oddities.wrong + self._count_misplaced(draft, frame, indents, widths),
+            num_errors=self._count_errors(draft) - self.trials.num_errors,
+            num_odd=oddities["wrong"] + self._count_misplaced(draft, frame, indents, widths),
             is_foreign_unit=is_foreign_unit,
             num_misaligned=count_misaligned(draft, frame),
             num_strange=num_strange,
@@ -438,12 +460,21 @@ class _Answer:
             below = self._find_below_comment(draft, indents)
             num_misplaced += below is not None and columns_of(below) != columns
         elif self.hole.kind == "range":  # a selection may end left of where it begins, but hardly in column 0
-            num_at_margin = widths.count(0) if columns > 0 else 0
-            num_misplaced += num_at_margin or max(widths, default=columns) < columns
+            num_at_margin = 0 if frame.reaches_margin or columns == 0 else widths.count(0)
+            ends_left = max(self.replaced_columns, default=columns) < columns
+            num_misplaced += num_at_margin or (not ends_left and max(widths, default=columns) < columns)
+            below = self._find_below_comment(draft, indents)
+            num_misplaced += below is not None and columns_of(below) > columns
         elif frame.is_whole_line and not frame.is_free:
             first_columns = next((columns_of(white) for number, white in indents if number == 0), None)
             num_misplaced += first_columns is not None and first_columns not in self.columns_near
+            if self.trials.language.has_indented_blocks and first_columns == 0 < columns:
+                below = next((line for line in self.behind.lines if line.strip()), "")
+                num_misplaced += columns_of(leading(below)) >= columns  # the answer would take this line into its block
             num_misplaced += bool(widths) and min(widths) < widths[0]
+        if not frame.is_whole_line and indents and not self._drop_comments(draft, indents):
+            first, *_ = draft.text.split("\n", 1)  # comments below a statement that has ended are not deeper
+            num_misplaced += bool(_ENDED.search(first)) and min(widths) > columns
         return num_misplaced
 
     def _weigh_steps(
@@ -484,8 +515,10 @@ class _Answer:
         return [(number, white) for number, white in indents if not self._is_comment(lines[number])]
 
     def _is_comment(self, draft: DraftText) -> bool:
-        """True if a draft begins with a line comment."""
-        return draft.text.lstrip().startswith(self.trials.language.comment)
+        """True if a draft begins with a line comment, or with a comment that has its line for itself."""
+        first, *_ = draft.text.lstrip().split("\n", 1)
+        is_block_comment = self.trials.language.comment == "//" and first.startswith("/*")
+        return first.startswith(self.trials.language.comment) or (is_block_comment and first.rstrip().endswith("*/"))
 
     def _count_errors(self, draft: DraftText) -> int:
         """Syntax errors with a draft in the hole and stand-ins in the other holes."""
@@ -512,8 +545,7 @@ def trimmed_anchor_texts(document: Document, hole: Hole) -> list[str]:
 
 def anchor_texts(document: Document, hole: Hole) -> list[str]:
     r"""The texts of the hole's anchors with `\n` line ends."""
-    texts = [document.decode(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
-    return [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
+    return [document.normalized_text(anchor.start_byte, anchor.end_byte) for anchor in hole.anchors]
 
 
 def _list_filled(source: bytes) -> list[str]:
@@ -528,7 +560,7 @@ def _list_outermost(lines: Sequence[str], first: int, frozen: frozenset[int]) ->
     for number in range(first, len(lines)):
         line = lines[number]
         if number not in frozen and line.strip():
-            columns[number] = columns_of(_leading(line))
+            columns[number] = columns_of(leading(line))
     outer = min(columns.values())
     outermost: list[int] = []
     for number, column in columns.items():
@@ -542,8 +574,3 @@ def _first_indent(text: DraftText) -> str:
     """The indentation of the first filled line."""
     before = text.text[: len(text.text) - len(text.text.lstrip())]
     return before.rpartition("\n")[2]
-
-
-def _leading(line: str) -> str:
-    """The white space that a line begins with."""
-    return line[: len(line) - len(line.lstrip(" \t"))]

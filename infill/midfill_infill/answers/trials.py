@@ -2,19 +2,21 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import tree_sitter
 
 from midfill_infill.answers.draft import DraftText
-from midfill_infill.answers.oddities import Oddities, count_oddities
+from midfill_infill.answers.layout import columns_of, leading
+from midfill_infill.answers.oddities import Verdict, count_oddities
 from midfill_infill.languages import Language
 from midfill_infill.syntax.idle import is_comment, is_idle_body, is_idle_statement
 from midfill_infill.syntax.problems import Span, captures, find_problems, function_end, parse_again
 from midfill_infill.syntax.unbound import find_unbound, find_unused
 from midfill_infill.text.document import Document
-from midfill_infill.text.lines import Lines, count_columns
+from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME_STAND_IN = "midfill"
@@ -92,17 +94,20 @@ class Trials:
         stand_ins = self._list_stand_ins()
         self._base = self._try(stand_ins[0])
         # No stand-in removes an error that touches no hole.
-        num_likely = 3 if _count_touching(self._base, self._base.problems) else 1
+        touches_hole = _count_touching(self._base, self._base.problems) > 0
+        num_likely = 3 if touches_hole else 1
         sound = self._find_sound(stand_ins[:num_likely])
         if sound is not None:
             return sound
+        heads = self._list_heads() if touches_hole else []
         near = find_near()
         if near is not None and near.holes == self.holes:
-            return near._stand_ins
-        sound = self._find_sound(stand_ins)
+            sound = self._find_sound(heads) if near.num_errors else None  # a method alone may be no sound source
+            return sound or near._stand_ins
+        sound = self._find_sound([*stand_ins, *heads])
         if sound is not None:
             return sound
-        return min(stand_ins, key=lambda each: len(self._try(each).problems))
+        return min([*stand_ins, *heads], key=lambda each: len(self._try(each).problems))
 
     def _find_sound(self, stand_ins: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
         """The first stand-ins that leave no error in the source; None if all leave some."""
@@ -127,6 +132,13 @@ class Trials:
         if len(self.holes) == 1 and not self.holes[0].is_body:
             stand_ins += [(_pack(self.holes[0], line),) for line in self.language.openings]
         return stand_ins
+
+    def _list_heads(self) -> list[tuple[_Content, ...]]:
+        """Stand-ins for the only hole if it is a part of a line behind other text: heads of statements."""
+        before = self._between[0].rpartition(b"\n")[2]
+        if len(self.holes) != 1 or self.holes[0].is_body or not before.strip():
+            return []
+        return [(_pack(self.holes[0], head),) for head in self.language.heads]
 
     def _try(self, contents: tuple[_Content, ...]) -> _Trial:
         """The trial with `contents` in the holes. It is kept, so the same contents are parsed once."""
@@ -222,7 +234,7 @@ class Trials:
             end, _ = self._baseline.spans[index]
         return not any(first <= end and last >= start for first, last in self._baseline.problems)
 
-    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Oddities:
+    def count_oddities(self, draft: DraftText, index: int, frozen: frozenset[int]) -> Counter[Verdict]:
         """Counts the lines of a draft whose indentation contradicts the tree, with stand-ins in the other holes."""
         trial = self._try_alone(draft, index)
         return count_oddities(trial.tree, Lines(trial.source), trial.spans[index], frozen)
@@ -236,6 +248,12 @@ class Trials:
         if node is None or node.type == "concatenated_string":  # the stand-in stands beside strings, not in one
             return False
         return "comment" in node.type or "string" in node.type
+
+    def is_between_tags(self, index: int) -> bool:
+        """True for a hole in the text between tags of JSX, which may also hold elements."""
+        start, end = self._baseline.spans[index]
+        node = self._baseline.tree.root_node.descendant_for_byte_range(start, end)
+        return node is not None and node.type == "jsx_text"
 
     def find_unmatched(self, draft: DraftText, index: int) -> int | None:
         """The position in a draft of the first closing brace that the draft has not opened; None if there is none."""
@@ -269,15 +287,15 @@ class Trials:
             position += len(line.text.encode("utf-8", "replace"))
         return frozenset(frozen)
 
-    def find_docstring_lines(self, draft: DraftText, index: int) -> frozenset[int]:
+    def find_docstring_lines(self, draft: DraftText, index: int, frozen: frozenset[int]) -> frozenset[int]:
         """The numbers of a draft's lines inside docstrings that may be indented with their code, because the shallowest
-        line stands at the column of the docstring's start. Only Python has them.
+        line stands at the column of the docstring's start. Only Python has them. `frozen` as of `find_frozen_lines`.
         """
         lines = draft.lines()
         if not self.language.has_indented_blocks or len(lines) == 1:
             return frozenset()
-        columns = {number: _count_indent(line.text) for number, line in enumerate(lines) if line.text.strip()}
-        code = columns.keys() - self.find_frozen_lines(draft, index) - {0}
+        columns = {number: columns_of(leading(line.text)) for number, line in enumerate(lines) if line.text.strip()}
+        code = columns.keys() - frozen - {0}
         columns[0] = min((columns[number] for number in code), default=0)  # the first line may lack its indentation
         trial = self._try_alone(draft, index)
         span_start, span_end = trial.spans[index]
@@ -379,11 +397,6 @@ def _is_docstring(node: tree_sitter.Node, source: bytes) -> bool:
         return False
     _, colon, white = source[: node.start_byte].rpartition(b":")
     return bool(colon) and b"\n" in white and not white.strip()
-
-
-def _count_indent(line: str) -> int:
-    """The columns that a line is indented by."""
-    return count_columns(line[: len(line) - len(line.lstrip(" \t"))].encode("ascii"))
 
 
 def _leaves(root: tree_sitter.Node, span: Span) -> Iterator[tree_sitter.Node]:

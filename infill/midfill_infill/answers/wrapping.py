@@ -11,11 +11,18 @@ from midfill_infill.answers.markers import END_MARKERS, IN_CODE, MARKERS
 
 _THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>(?:\s*\n|\s*)|$)", re.DOTALL)
 _OPEN_THINKING: Final = re.compile(r"\s*<(think|thinking|reasoning)>(?!.*</\1>)", re.DOTALL)
-_FENCE: Final = re.compile(r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)[ \t]*\n?")
+# The first line of a fence may name a file or hold attributes behind the language: `ts:src/a.ts`, `ts {1,3}`.
+_FENCE: Final = re.compile(
+    r"(?P<indent>[ \t]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+#./-]*)"
+    r"(?::[\w./\\-]+)?(?:[ \t]+[\w-]+=[^`\n]*|[ \t]*\{[^`{}\n]*\})?[ \t]*\n?"
+)
 _MARKDOWN: Final = ("markdown", "md", "mdx")  # languages whose texts have fences themselves
 # Languages of blocks that prose shows, so that an answer may be prose which begins with a block and goes on behind it.
 _MANY_BLOCKS: Final = (*_MARKDOWN, "sh", "bash", "shell", "console", "text", "txt")
 _END: Final = re.compile("|".join(map(re.escape, dict.fromkeys((*END_MARKERS, *(set(MARKERS) - IN_CODE))))))
+# The end marker of some models closes HTML's struck text.
+_STRUCK: Final = re.compile(r"<s(?:\s[^<>]*)?>")
+_STRUCK_END: Final = "</s>"
 _LEADING: Final = re.compile(rf"\s*(?:{_END.pattern})")
 # What may open or close a quotation, without what a backslash escapes. An apostrophe in a word only closes one.
 _QUOTE: Final = re.compile(r"\\.|(?P<mark>[\"`]|(?:(?<!\w)|(?<=\b[bfru]))')|(?P<apostrophe>')")
@@ -50,7 +57,8 @@ _STOPS: Final = (".", "!", "?")  # that end a sentence
 
 def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> Iterator[DraftText]:
     """Readings of an answer, the likelier first; one of them is all of it. That one is likelier than a text cut at a
-    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text.
+    marker which `document_text` holds too. Unless the hole `is_code`, fences and sentences belong to its text, but no
+    thinking does.
     """
     readings = [answer]
     unmarked = _cut_marker(answer)
@@ -62,10 +70,15 @@ def unwrap(answer: DraftText, document_text: str, *, is_code: bool = True) -> It
     seen: set[str] = set()
     for reading in readings:
         may_be_wrapped = is_code and (reading is not answer or reading is readings[0])
-        for text in _unwrap_code(reading) if may_be_wrapped else (reading,):
+        for text in _unwrap_code(reading) if may_be_wrapped else (_skip_thinking(reading), reading):
             if text.text not in seen:
                 seen.add(text.text)
                 yield text
+
+
+def has_fence(answer: str) -> bool:
+    """True if a line of an answer is a fence."""
+    return any(line.strip() and _FENCE.fullmatch(line) for line in answer.split("\n"))
 
 
 def take_off_fence(answer: str) -> str:
@@ -73,7 +86,7 @@ def take_off_fence(answer: str) -> str:
     which may stand below one sentence and above some. The answer with its fences if it is not certain where that fence
     ends.
     """
-    draft = _skip(DraftText.of(answer), _THINKING)
+    draft = _skip_thinking(DraftText.of(answer))
     bare, lines = draft.text, [line.text for line in draft.lines()]
     first = next((number for number, line in enumerate(lines) if _FENCE.fullmatch(line)), None)
     if first is None:
@@ -95,7 +108,7 @@ def take_off_fence(answer: str) -> str:
 
 def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
     """The code of a reading without thinking, fences and sentences around it; then the reading with its fences."""
-    for bare in (*_unfence(_skip(reading, _THINKING)), reading):
+    for bare in (*_unfence(_skip_thinking(reading)), reading):
         yield from _drop_sentences(bare)
 
 
@@ -109,6 +122,11 @@ def has_end(text: str) -> bool:
         *whole_lines, _ = text[start:].split("\n")
         if _find_closing([last_line, *whole_lines], 0) is not None:
             return True
+    return has_marker(text, start)
+
+
+def has_marker(text: str, start: int = 0) -> bool:
+    """True if an end marker follows some text behind `start` and the markers there."""
     start = _skip_markers(text, start)
     marker = _find_end_marker(text, start)
     if marker is None or not text[start : marker.start()].strip():
@@ -118,8 +136,13 @@ def has_end(text: str) -> bool:
 
 
 def _find_end_marker(text: str, start: int = 0) -> re.Match[str] | None:
-    """The next end marker from `start` on; None if there is none. One within quotes on its line is text."""
+    """The next end marker from `start` on; None if there is none. One within quotes on its line is text, and so is one
+    that closes a tag of HTML.
+    """
     for marker in _END.finditer(text, start):
+        before = text[: marker.start()]
+        if marker[0] == _STRUCK_END and len(_STRUCK.findall(before)) > before.count(_STRUCK_END):
+            continue
         quote = _find_open_quote(text, marker.start())
         rest_of_line, *_ = text[marker.end() :].split("\n", 1)
         if not quote or quote not in rest_of_line:
@@ -171,12 +194,10 @@ def find_start(text: str) -> int | None:
         position = next_position
 
 
-def _skip(text: DraftText, pattern: re.Pattern[str]) -> DraftText:
-    """The text without what `pattern` matches at its start."""
-    match = pattern.match(text.text)
-    if match is None:
-        return text
-    return text[match.end() :]
+def _skip_thinking(text: DraftText) -> DraftText:
+    """The text without the thinking at its start."""
+    thinking = _THINKING.match(text.text)
+    return text[thinking.end() :] if thinking else text
 
 
 def _cut_marker(text: DraftText) -> DraftText | None:

@@ -1,7 +1,7 @@
 """`midfill config`: shows every setting, its value and where that comes from; sets the user's own. Asks no engine."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,7 @@ import typer
 from midfill_infill import config
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_setting, complete_value
-from midfill_infill.engines.endpoint import parse_engine
+from midfill_infill.engines.endpoint import hide_password, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.supervise import check_model
 from midfill_infill.errors import MidfillError
@@ -40,7 +40,7 @@ def config_command(
                         print(warning)
             config.set_for_user(name, None if unset else value)
         settings = config.load(Path.cwd())
-        shown = {key: setting for key, setting in settings.items() if name in (None, key)}
+        shown = {key: _hide(setting) for key, setting in settings.items() if name in (None, key)}
         if json_output:
             print(json.dumps({key: asdict(setting) for key, setting in shown.items()}, indent=2))
             return
@@ -51,6 +51,11 @@ def config_command(
             print(f"{key:<8} {_show(setting.value)}  ({origin})")
         if name is None:
             print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")
+
+
+def _hide(setting: config.Setting) -> config.Setting:
+    """A setting without a password, which an engine's address of an older version or a variable may hold."""
+    return replace(setting, value=hide_password(setting.value)) if isinstance(setting.value, str) else setting
 
 
 def _show(value: config.Value) -> str:

@@ -88,6 +88,8 @@ class Endpoint:
 
 
 _URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
+# A user's name and password before a host; without http:// only behind a model.
+_USER: Final = re.compile(r"(?<=//)[^/@\s]+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
 _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
 _LOCAL: Final = re.compile(
     r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
@@ -117,7 +119,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     if not address and name == "ollama":
         address = ollama_url()
     url = (address or protocol.default_url).rstrip("/")
-    refuse_password(url)
+    refuse_password(url, model)
     parts = split_address(url)
     if parts is None:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
@@ -131,11 +133,11 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
 
 
-def refuse_password(url: str) -> None:
+def refuse_password(url: str, model: str = "") -> None:
     """Raises MidfillError `bad_config` for an address with a user's name or password, which would be shown and stored
-    in clear.
+    in clear. The end of a `model` may be the start of an address without http://.
     """
-    if "@" in re.split(r"[/?#]", url.partition("//")[2])[0]:
+    if "@" in re.split(r"[/?#]", url.partition("//")[2])[0] or _USER.search(f"{model}@"):
         message = "an engine's address may hold no user name and no password"
         raise MidfillError("bad_config", message, "take them out, and give a key by MIDFILL_TOKEN")
 
@@ -148,6 +150,11 @@ def split_address(url: str) -> SplitResult | None:
     except ValueError:  # a port that is no number, a bracket alone
         return None
     return parts if is_address else None
+
+
+def hide_password(text: str) -> str:
+    """A text that may be an address, or end with one, with stars in place of a user's name and password."""
+    return _USER.sub("***@", text)
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:

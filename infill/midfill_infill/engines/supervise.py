@@ -22,7 +22,14 @@ from midfill_engine.wire import BASE, FetchProgress
 from midfill_infill import config
 from midfill_infill.engines import records
 from midfill_infill.engines.client import HUNG_S, EngineClient
-from midfill_infill.engines.endpoint import Endpoint, last_words, parse_engine, refuse_password, split_address
+from midfill_infill.engines.endpoint import (
+    Endpoint,
+    hide_password,
+    last_words,
+    parse_engine,
+    refuse_password,
+    split_address,
+)
 from midfill_infill.engines.fetching import fetch, show_progress
 from midfill_infill.engines.installed import (
     distribution_version,
@@ -195,9 +202,10 @@ def named_endpoint() -> Endpoint | None:
     url = os.environ.get("MIDFILL_ENGINE_URL")
     if not url:
         return None
-    refuse_password(url)
     if split_address(url) is None:
-        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {url!r}, not an http:// or https:// address")
+        shown = hide_password(url if "//" in url else f"//{url}").removeprefix("//")
+        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {shown!r}, not an http:// or https:// address")
+    refuse_password(url)
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
 

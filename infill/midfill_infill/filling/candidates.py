@@ -184,7 +184,7 @@ class Answer:
     proposal_certainty: float = 0.0
 
     @classmethod
-    def of(cls, text: str, certainty: float | None, origin: str) -> "Answer":
+    def of(cls, text: str, certainty: float | None, origin: str = DRAFTED) -> "Answer":
         """The answer for a text without tokens: the whole text counts as one token, its certainty as the confidence."""
         tokens: list[tuple[int, int]] = []
         confidence: list[float] = []
@@ -212,21 +212,14 @@ def rank(
     """
     origins = {proposal.text: proposal.origin for proposal in proposals}
     certainty_of = {proposal.text.strip(): proposal.certainty for proposal in reversed(proposals)}  # the first one wins
-    answers: list[Answer] = []
-    for filled_holes in (response.holes, *response.alternatives):
-        filled = filled_holes[index]
-        answers.append(Answer(filled, origins.get(filled.text, DRAFTED)))
-    if index < len(response.candidates):
-        for compared in response.candidates[index]:
-            origin = origins.get(compared.text, DRAFTED)
-            if compared.tokens:
-                answers.append(Answer(compared, origin))
-            else:
-                answers.append(Answer.of(compared.text, compared.certainty, origin))
+    answers = [Answer(filled_holes[index]) for filled_holes in (response.holes, *response.alternatives)]
+    for compared in response.candidates[index] if index < len(response.candidates) else ():
+        answers.append(Answer(compared) if compared.tokens else Answer.of(compared.text, compared.certainty))
     by_text: dict[str, Answer] = {}
     for answer in answers:
-        certainty = certainty_of.get(answer.text.strip(), 0.0)
-        by_text.setdefault(answer.text, replace(answer, proposal_certainty=certainty))
+        text = answer.text
+        origin, certainty = origins.get(text, DRAFTED), certainty_of.get(text.strip(), 0.0)
+        by_text.setdefault(text, replace(answer, origin=origin, proposal_certainty=certainty))
     for proposal in proposals:
         if max_characters is None or len(proposal.text) <= max_characters:
             answer = Answer.of(proposal.text, proposal.certainty, proposal.origin)

@@ -189,8 +189,6 @@ def fill(
         request = _request(segments, document, heeded, excerpts=excerpt_texts, bounds=bounds)
         origins = find_origins(document, comment_mark, excerpts, heeded.references)
         send = partial(client.infill_outside, origins=origins)
-        if client.endpoint.protocol == "chat":
-            send = partial(_send_to_chat, send)
     else:
         judge = certainty.load_judge(model)
         request = _request(segments, document, heeded, proposals, excerpt_texts, selector.needs, bounds, judge)
@@ -366,7 +364,8 @@ def _repair(
         stats = add_stats(stats, response.stats)
         answers: list[list[Answer]] = []
         for filled_holes in (response.holes, *response.alternatives):
-            answers.append([Answer(filled) for filled in recall(draft, combination, filled_holes)])
+            recalled = map(recall, draft.specs, combination.holes, filled_holes)
+            answers.append(list(map(Answer, recalled)))
         best = min([best, *selector.splice_all(answers)], key=lambda tried: tried.candidate.faults)
         if not best.candidate.has_fault:
             break
@@ -485,19 +484,6 @@ def _run(
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
-
-
-def _send_to_chat(
-    send: Send, request: wire.InfillRequest
-) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-    """Sends a request to a chat. Its prompt demands a fence, which is no part of a text. If a hole keeps text, fences
-    stay, because that text may have its own.
-    """
-    from midfill_infill.engines.outside.chat import take_off_fences
-
-    messages = send(request)
-    has_kept_text = any(isinstance(segment, wire.HoleSegment) and segment.hole.keep for segment in request.segments)
-    return messages if has_kept_text else take_off_fences(messages)
 
 
 def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:

@@ -28,17 +28,10 @@ def mask_errors(segments: Segments, combination: Combination) -> Segments:
     return replace(segments, specs=tuple(specs))
 
 
-def recall(
-    draft: Segments, combination: Combination, repaired: Sequence[wire.FilledHole]
-) -> tuple[wire.FilledHole, ...]:
-    """The repaired holes with the confidence that their kept text had in `combination`; the engine reports it as
-    anchors, whose confidence is 1. `draft` are the segments that were sent for the repair.
+def recall(spec: wire.HoleSpec, first: wire.FilledHole, repaired: wire.FilledHole) -> wire.FilledHole:
+    """The repaired hole with the confidence of its kept text in the `first` round; the engine reports this text as
+    anchors, whose confidence is 1. Unchanged if the first text was no draft of `spec`, which was sent for the repair.
     """
-    return tuple(map(_recall_hole, draft.specs, combination.holes, repaired))
-
-
-def _recall_hole(spec: wire.HoleSpec, first: wire.FilledHole, repaired: wire.FilledHole) -> wire.FilledHole:
-    """The repaired hole with the confidence of its kept text in the `first` round; unchanged if that was no draft."""
     if spec.draft != first.text:
         return repaired
     kept_positions = chain.from_iterable(range(start, end) for start, end in spec.keep)

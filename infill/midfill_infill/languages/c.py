@@ -9,6 +9,7 @@ LANGUAGE = Language(
     extensions=(".c", ".h"),
     grammar="tree_sitter_c:language",
     queries=("c.scm",),
+    heads=("midfill; midfill", "midfill; midfill; midfill"),
     readings=(blank_macros, blank_alternatives),
     rules=("rules/c.scm",),
 )

@@ -9,6 +9,7 @@ LANGUAGE = Language(
     extensions=(".cpp", ".cc", ".cxx", ".C", ".hpp", ".hh", ".hxx", ".H", ".ipp", ".tpp"),
     grammar="tree_sitter_cpp:language",
     queries=("c.scm", "cpp.scm"),
+    heads=("midfill; midfill", "midfill midfill : midfill", "midfill()"),
     readings=(blank_macros, blank_alternatives),
     rules=("rules/c.scm", "rules/cpp.scm"),
 )

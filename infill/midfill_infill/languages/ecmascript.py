@@ -37,3 +37,4 @@ LINE_END = rb"""(?<![\w$.])(?:return|throw|break|continue|yield|async)\n|\n(?:\+
 _EXPORTED = rb"[ \t]*(?:export[ \t]+)?(?:default[ \t]+)?"
 HEADER = _EXPORTED + rb"(?:async[ \t]+)?function\b[ \t]*\*?[ \t]*([\w$]+)"
 SCOPE_HEADER = _EXPORTED + rb"(?:(?:abstract[ \t]+)?class|(?:async[ \t]+)?function\b[ \t]*\*?)[ \t]*([\w$]+)"
+HEADS = ("midfill; midfill", "var midfill of midfill", "midfill; midfill; midfill")

@@ -10,6 +10,7 @@ LANGUAGE = Language(
     queries=("go.scm",),
     indent="\t",
     statement="midfill()",
+    heads=("midfill.(type)", "midfill midfill"),
     header=rb"func[ \t]+(?:\([^()]*\)[ \t]*)?(\w+)",
     scope_header=rb"func[ \t]+(?:\([^()]*\)[ \t]*)?(\w+)",
     rules=("rules/go.scm",),

@@ -8,5 +8,6 @@ LANGUAGE = Language(
     extensions=(".java",),
     grammar="tree_sitter_java:language",
     queries=("java.scm",),
+    heads=("midfill; midfill", "midfill midfill", "midfill midfill : midfill", "midfill -> midfill"),
     rules=("rules/java.scm",),
 )

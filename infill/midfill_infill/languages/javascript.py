@@ -1,6 +1,6 @@
 """JavaScript, JSX included: one grammar reads both."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, HEADER, LINE_END, NAMES, SCOPE_HEADER
+from midfill_infill.languages.ecmascript import GLOBALS, HEADER, HEADS, LINE_END, NAMES, SCOPE_HEADER
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -10,6 +10,7 @@ LANGUAGE = Language(
     grammar="tree_sitter_javascript:language",
     queries=("ecmascript.scm", "javascript.scm"),
     indent="  ",
+    heads=HEADS,
     finds_unbound=True,
     globals=GLOBALS,
     names=NAMES,

@@ -63,6 +63,8 @@ class Language:
         "midfill,", "if (midfill) {", "}", "} else {", "midfill(", ");", "midfill(midfill, {", "});", "},", "]",
     )  # fmt: skip
     """Lines that open, continue or close a block or list: they stand for a hole where `statement` does not fit."""
+    heads: tuple[str, ...] = ()
+    """Parts of lines that stand for a hole in the head of a statement or definition, where no name fits."""
     finds_unbound: bool = False
     """True if the grammar's fields tell which names a statement binds, so that undefined names can be found."""
     globals: frozenset[str] = frozenset()

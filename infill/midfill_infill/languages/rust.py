@@ -9,6 +9,7 @@ LANGUAGE = Language(
     grammar="tree_sitter_rust:language",
     queries=("rust.scm",),
     statement="midfill()",
+    heads=("midfill in midfill", "midfill = midfill"),
     header=rb'[ \t]*(?:[\w()"]+[ \t]+)*?fn[ \t]+(\w+)',
     scope_header=rb'[ \t]*(?:[\w()"]+[ \t]+)*?(?:fn|mod|trait|impl(?:<[^{]*>)?(?:[^{]*[ \t]for)?)[ \t]+(\w+)',
     rules=("rules/rust.scm",),

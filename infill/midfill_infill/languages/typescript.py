@@ -1,6 +1,6 @@
 """TypeScript. Signatures without a body, such as overloads and abstract methods, do not count as functions."""
 
-from midfill_infill.languages.ecmascript import GLOBALS, HEADER, LINE_END, NAMES, SCOPE_HEADER
+from midfill_infill.languages.ecmascript import GLOBALS, HEADER, HEADS, LINE_END, NAMES, SCOPE_HEADER
 from midfill_infill.languages.language import Language
 
 LANGUAGE = Language(
@@ -10,6 +10,7 @@ LANGUAGE = Language(
     grammar="tree_sitter_typescript:language_typescript",
     queries=("ecmascript.scm", "typescript.scm"),
     indent="  ",
+    heads=HEADS,
     interfaces=(".d.ts", ".d.mts", ".d.cts"),
     finds_unbound=True,
     globals=GLOBALS,

@@ -27,6 +27,7 @@ _MAX_SIMILAR = 3  # similar names in a message
 MANY_LINES: Final = 40
 SOME_LINES: Final = 10
 LARGE_SHARE: Final = 0.1
+_OPEN_TAG = re.compile(rb"(?:(?!</).)*(?<!/)>")  # a line that ends an opening tag
 _OPENERS = (b":", b"(", b"[", b"{", b"\\")
 
 
@@ -110,7 +111,8 @@ def _expected_indent(document: Document, line: int) -> str:
     indent_above = lines.indent(above)
     indent = max(indent_above, indent_below, key=len)
     opening = lines.content(above).rstrip()
-    if opening.endswith(_OPENERS):
+    closes_tag = below is not None and indent_below == indent_above and lines.content(below).lstrip().startswith(b"</")
+    if opening.endswith(_OPENERS) or (closes_tag and _OPEN_TAG.fullmatch(opening)):
         block_indent = indent_above + document.indent_unit.encode()
         is_below_too_deep = is_syntax and len(indent_below) > len(block_indent) and opening.endswith(b":")
         indent = indent_below

@@ -3,7 +3,7 @@ r"""Finds lines and their indentation in bytes. A line ends at `\n`, `\r\n` or `
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -98,20 +98,16 @@ class Lines:
 
     @cached_property
     def indent_unit(self) -> str | None:
-        """The white space of one level: a tab, or the most frequent step inwards; None if no line tells it."""
-        num_tabbed = sum(indent.startswith(b"\t") for indent in self._indents)
-        spaced = [indent for indent in self._indents if indent.startswith(b" ")]
-        if num_tabbed and num_tabbed >= len(spaced):
-            return "\t"
-        widths = [len(indent) for indent in self._indents if b"\t" not in indent]
-        steps = Counter(inner - outer for outer, inner in pairwise(widths))
-        inward = {step: count for step, count in steps.items() if 2 <= step <= 8}
-        if inward:
-            return " " * max(inward, key=lambda step: (inward[step], -step))
-        shallowest = min(map(len, spaced), default=0)
-        if 2 <= shallowest <= 8:
-            return " " * shallowest
-        return None
+        """The white space of one level: a tab, or the most frequent step inwards; None if no line tells it. Blank lines
+        count in a file without another indented line: an editor leaves white space there.
+        """
+        return _find_unit(self._indents) or _find_unit(self._blank_indents)
+
+    @property
+    def _blank_indents(self) -> list[bytes]:
+        """The white space of each line of code that has nothing else."""
+        blank = (number for number in range(len(self)) if self.is_blank(number) and number not in self.inert)
+        return [self.indent(number) for number in blank]
 
     @cached_property
     def mixes_indents(self) -> bool:
@@ -166,6 +162,25 @@ class Lines:
             if step > 0 and _OPENING.search(self.content(outer)):
                 steps[step] += 1
         return frozenset(step for step, count in steps.items() if count * 10 > steps.total())
+
+
+def _find_unit(indents: Sequence[bytes]) -> str | None:
+    """The white space of one level in lines that begin with `indents`; None if they do not tell it. A single space is
+    no level: ` public:` may have one.
+    """
+    num_tabbed = sum(indent.startswith(b"\t") for indent in indents)
+    spaced = [indent for indent in indents if indent.startswith(b" ")]
+    if num_tabbed and num_tabbed >= len(spaced):
+        return "\t"
+    widths = [len(indent) for indent in indents if b"\t" not in indent and indent != b" "]
+    steps = Counter(inner - outer for outer, inner in pairwise(widths))
+    inward = {step: count for step, count in steps.items() if 2 <= step <= 8}
+    if inward:
+        return " " * max(inward, key=lambda step: (inward[step], -step))
+    shallowest = min(filter(None, widths), default=0)
+    if 2 <= shallowest <= 8:
+        return " " * shallowest
+    return None
 
 
 def count_columns(white: bytes) -> int:

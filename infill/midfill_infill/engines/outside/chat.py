@@ -1,15 +1,13 @@
 """`POST /v1/chat/completions`, for models that were tuned to chat, as OpenAI, vLLM, LM Studio, llama.cpp, Ollama and
 Inception answer it (the API reference, "Chat"). The prompt shows the file with its hole marked. It demands a fence, so
-that `take_off_fences` takes it off whatever the hole wants; `answers` takes off what else a model says around the code.
+that `uncover` takes it off whatever the hole wants; `answers` takes off what else a model says around the code.
 Thinking that a server sends in a field of its own is not read.
 """
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-from midfill_engine import wire
 from midfill_infill.answers.wrapping import take_off_fence
 from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_delta
 
@@ -18,6 +16,7 @@ _TASK: Final = (
     "alone, in one fenced code block: no explanation, nothing of the lines around the gap, indented as in the file."
 )
 _EXTENTS: Final = {
+    "line": "{gap} stands for a part of its line.",
     "rest": "{gap} stands for a part of its line.",
     "statement": "{gap} stands for one statement.",
     "block": "{gap} stands for one or more lines.",
@@ -56,39 +55,11 @@ class Chat(Protocol):
         yield Call("/v1/chat/completions", {**body, "temperature": query.temperature, "seed": query.seed})
         yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
 
+    def uncover(self, answer: str) -> str:
+        return take_off_fence(answer)
+
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         piece = read_delta(message)
         if piece is None or not (piece.text or piece.ending):  # an empty one comes with a thought
             return None
         return piece
-
-
-Messages = Generator[wire.StepEvent | wire.InfillResponse, None, None]
-
-
-def take_off_fences(messages: Messages) -> Messages:
-    """The steps and the answer of a chat, each text without the fence that the prompt demanded. No hole may have kept
-    text, which has its own fences.
-    """
-    with closing(messages):
-        for message in messages:
-            if isinstance(message, wire.StepEvent):
-                yield message.model_copy(update={"holes": [_uncover_state(state) for state in message.holes]})
-            else:
-                holes = [_uncover(filled) for filled in message.holes]
-                others = [[_uncover(filled) for filled in alternative] for alternative in message.alternatives]
-                yield message.model_copy(update={"holes": holes, "alternatives": others})
-
-
-def _uncover(filled: wire.FilledHole) -> wire.FilledHole:
-    """The text of a hole without its fence."""
-    text = take_off_fence(filled.text)
-    return filled if text == filled.text else wire.FilledHole(text=text, cut=filled.cut)
-
-
-def _uncover_state(state: wire.HoleState) -> wire.HoleState:
-    """The draft of a hole without its fence."""
-    text = take_off_fence(state.text)
-    if text == state.text:
-        return state
-    return state.model_copy(update={"text": text, "settled": [(0, len(text))] if text else []})

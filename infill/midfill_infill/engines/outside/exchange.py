@@ -1,7 +1,7 @@
 """Fills a request with another project's engine, one query per hole. Does no I/O.
 
-A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. Answers stay
-as they were written, because `answers.reading` finds the text of the hole in them.
+A query ends as soon as nothing of its hole can follow; an answer that ends by itself before stays whole. But for what a
+prompt demands around a text, answers stay as they were written: `answers.reading` finds the text of the hole in them.
 """
 
 import math
@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
+from pathlib import PurePath
 from typing import Final
 
 from midfill_engine import wire
@@ -18,6 +19,7 @@ from midfill_infill.answers.draft import DraftText
 from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.openness import find_closing, leaves_open
+from midfill_infill.answers.plain import is_prose
 from midfill_infill.answers.wrapping import is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import (
@@ -69,18 +71,19 @@ class _Hole:
 
     def find_extent(self, before: str, behind: str) -> Extent:
         """How much the hole takes, by the text before and behind it."""
+        if "\n" in self.spec.forbid:
+            return "line"
+        if self.spec.indent is not None:
+            return "block"
         is_alone = not before.rpartition("\n")[2].strip() and not behind.partition("\n")[0].strip()
-        if "\n" in self.spec.forbid or (self.spec.indent is None and not is_alone):
-            return "rest"
-        if self.spec.indent is None:
-            return "statement"
-        return "block"
+        return "statement" if is_alone else "rest"
 
 
 class Exchange:
     """Talks to one engine, and remembers what it refused: those kinds of calls are not repeated. An engine that begins
     a part of a line with a fence or a sentence is asked again, and from then on never stopped at line breaks. It is
-    asked again too for a part of a line whose bracket or string is still open at the line's end.
+    asked again too for a part of a line whose bracket or string is still open at the line's end, or whose first line is
+    blank.
 
     `name` is the protocol's name, for messages. `wanted` is the number of tokens that should be sent; `limit` is the
     number that the engine takes together with its answer, None if it does not tell. `window` is the number of tokens
@@ -114,53 +117,46 @@ class Exchange:
         holes = [_Hole.of(segment.hole) for segment in request.segments if isinstance(segment, wire.HoleSegment)]
         fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
-        for alternative in range(request.n):
+        told_model = ""  # as the engine calls it, which may be no name to ask for
+        for alternative in range(request.n):  # each with another seed, all but the first sampled
+            temperature = request.temperature or (wire.ALTERNATIVE_TEMPERATURE if alternative else 0.0)
+            seed = (request.seed or 0) + alternative
+            common = HoleQuery("", "", 0, temperature=temperature, seed=seed, sources=sources, limit=self._limit)
             middles: list[Piece] = []
-            limits: list[int] = []
+            codes: list[str] = []
+            filled: list[wire.FilledHole] = []
             for hole in holes:
-                before, behind = _find_around(request, holes, [_find_code(middle.text) for middle in middles])
-                query = self._make_query(request, hole, before, behind, alternative=alternative, model=model)
-                query = replace(query, sources=sources)
-                middles.append(Piece())
-                limits.append(query.max_tokens)
+                before, behind = _find_around(request, holes, codes)
+                query = replace(self._make_query(common, hole, before, behind), model=model or told_model)
+                middle = Piece()
+                middles.append(middle)
                 for middle, num_tokens in self._write(query, hole):
-                    middles[-1] = middle
-                    model = middle.model or model
+                    middles[-1] = self._uncover(middle)
+                    told_model = middle.model or told_model
                     steps += 1
                     tokens += num_tokens
                     if alternative == 0:
                         yield _make_step(steps, holes, middles)
-            fills.append(list(map(_make_filled, holes, middles, limits)))
+                codes.append(_find_code(middle.text))
+                filled.append(_make_filled(hole, middles[-1], query.max_tokens))
+            fills.append(filled)
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
-        name = f"{self._name}:{model}" if model else self._name
+        name = ":".join(filter(None, (self._name, told_model or model)))
         yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
 
-    def _make_query(
-        self, request: wire.InfillRequest, hole: _Hole, before: str, behind: str, *, alternative: int, model: str
-    ) -> HoleQuery:
-        """The query for a hole between two texts. `alternative` counts from 0; each has another seed, and all but the
-        first are sampled.
-        """
-        temperature = request.temperature or 0.0
-        if not temperature and alternative:
-            temperature = wire.ALTERNATIVE_TEMPERATURE
+    def _uncover(self, middle: Piece) -> Piece:
+        """The middle without what the prompt demanded around it."""
+        return replace(middle, text=self._protocol.uncover(middle.text))
+
+    def _make_query(self, common: HoleQuery, hole: _Hole, before: str, behind: str) -> HoleQuery:
+        """The query for a hole between two texts, with what all queries of an alternative have in `common`."""
         extent = hole.find_extent(before, behind)
-        stops: tuple[str, ...] = ()
-        is_text = bool(find_closing(before, behind))  # which may have several lines
-        if extent == "rest" and self._protocol.has_stops and not self._wraps_code and not is_text:
-            stops = ("\n",)
-        return HoleQuery(
-            before,
-            behind,
-            max_tokens=hole.spec.max_tokens or (LINE_TOKENS if extent == "rest" and not is_text else BLOCK_TOKENS),
-            stops=stops,
-            temperature=temperature,
-            seed=(request.seed or 0) + alternative,
-            model=model,
-            extent=extent,
-            limit=self._limit,
-        )
+        may_have_lines = extent != "line" and (extent != "rest" or bool(find_closing(before, behind)))
+        max_tokens = hole.spec.max_tokens or (BLOCK_TOKENS if may_have_lines else LINE_TOKENS)
+        has_stop = not may_have_lines and self._protocol.has_stops and not self._wraps_code
+        stops = ("\n",) if has_stop else ()
+        return replace(common, before=before, behind=behind, max_tokens=max_tokens, stops=stops, extent=extent)
 
     def _write(self, query: HoleQuery, hole: _Hole) -> Iterator[tuple[Piece, int]]:
         """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens. The last
@@ -170,13 +166,16 @@ class Exchange:
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
-        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=self._protocol.knows_end)
+        knows_end = self._protocol.knows_end
+        # A model that ends its answers has been asked for a fence.
+        has_fences = is_prose(PurePath(query.sources.path)) and not knows_end
+        finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=knows_end, is_prose=has_fences)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
                 is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
                 if is_full:
                     piece = replace(piece, text="", logprobs=(), ending=CUT)
-                text = middle.text + piece.text
+                text = (middle.text + piece.text).replace("\r\n", "\n")  # two pieces may share a line end
                 num_added = len(piece.logprobs) or int(bool(piece.text))
                 num_tokens += num_added
                 ending = ending or piece.ending
@@ -187,10 +186,11 @@ class Exchange:
                 yield middle if end is not None else replace(middle, ending=ending), num_added
                 if end is not None or is_full:
                     return
-        if query.stops and is_wrapping(middle.text):
-            self._wraps_code = True
-            yield from self._write(replace(query, stops=()), hole)
-        elif query.stops and leaves_open(middle.text, query.before, query.behind):
+        wraps_code = is_wrapping(middle.text)
+        is_blank = not middle.text.strip()  # then it may go on behind the line break
+        is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)
+        if query.stops and (wraps_code or is_blank or is_open):
+            self._wraps_code = self._wraps_code or wraps_code
             yield from self._write(replace(query, stops=()), hole)
 
     def _read_accepted(self, query: HoleQuery) -> Generator[Piece, None, None]:
@@ -243,7 +243,7 @@ class Exchange:
                     if piece is not None:
                         is_whole = is_whole or bool(piece.ending)
                         if piece is not END:
-                            yield replace(piece, text=piece.text.replace("\r\n", "\n"))
+                            yield piece
             except MidfillError as failure:
                 if failure.code != "engine_unreachable" or not is_whole:
                     raise

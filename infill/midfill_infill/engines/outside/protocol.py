@@ -169,6 +169,10 @@ class Protocol:
         """Yields the kinds of calls to try, the best first; the next one is tried if the engine refuses one."""
         raise NotImplementedError
 
+    def uncover(self, answer: str) -> str:
+        """The text of a hole in an answer, without what the prompt demanded around it."""
+        return answer
+
     def read(self, line: str) -> Piece | None:
         """The piece in a server-sent event or a line of JSON; None if there is none. Raises ValueError, KeyError,
         TypeError and AttributeError for a message in another form.
