@@ -144,6 +144,19 @@ def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: St
     assert heat == [0, ALTERNATIVE_TEMPERATURE]
 
 
+def test_an_alternative_that_fails_costs_nothing_that_is_there(stand_in: StandIn) -> None:
+    stand_in.refuse = lambda _: (500, {"error": "out of memory"}) if len(stand_in.asked) > 2 else None
+    with connect(stand_in) as client:
+        request = {"segments": [{"text": "x"}, {"hole": {}}, {"text": "y"}], "n": 3}
+        *steps, answer = client.infill(InfillRequest.model_validate(request))
+    assert isinstance(answer, InfillResponse) and [len(answer.alternatives), answer.holes[0].text] == [1, "<1>"]
+    shown = [step.holes[0].text for step in steps if isinstance(step, StepEvent)]
+    assert shown[-1] == "<1>" and len(shown) > 2, "an editor may end the fill meanwhile"
+    stand_in.refuse = lambda _: (500, {"error": "out of memory"})
+    with pytest.raises(MidfillError):
+        ask(stand_in, segments=[{"hole": {}}], n=3)
+
+
 def test_a_body_is_filled_with_its_steps_shown_and_ends_where_its_block_does(stand_in: StandIn) -> None:
     stand_in.parts = ["if a:\n", "        return a", " + b\n", "    return b\n", "\n\ndef other():\n", "    pass\n"]
     filled, previews = fill_in(stand_in, ADD + b"\n\ndef later():\n    return 1\n", temperature=0.0)

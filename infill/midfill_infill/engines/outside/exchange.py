@@ -108,8 +108,8 @@ class Exchange:
     def run(
         self, request: wire.InfillRequest, origins: Origins
     ) -> Generator[wire.StepEvent | wire.InfillResponse, None, None]:
-        """Yields a step per piece of the first alternative, then the answer. Closing the generator closes the
-        connection.
+        """Yields a step per piece, which shows the first alternative, then the answer. If a later alternative fails,
+        those before it are the answer. Closing the generator closes the connection.
         """
         sources = _find_sources(request.excerpts, origins)
         started_s = time.perf_counter()
@@ -118,27 +118,33 @@ class Exchange:
         fills: list[list[wire.FilledHole]] = []
         model = request.model or self._model
         told_model = ""  # as the engine calls it, which may be no name to ask for
+        shown: list[Piece] = []  # the middles of the first alternative
         for alternative in range(request.n):  # each with another seed, all but the first sampled
             temperature = request.temperature or (wire.ALTERNATIVE_TEMPERATURE if alternative else 0.0)
             seed = (request.seed or 0) + alternative
             common = HoleQuery("", "", 0, temperature=temperature, seed=seed, sources=sources, limit=self._limit)
             middles: list[Piece] = []
+            shown = shown or middles
             codes: list[str] = []
             filled: list[wire.FilledHole] = []
-            for hole in holes:
-                before, behind = _find_around(request, holes, codes)
-                query = replace(self._make_query(common, hole, before, behind), model=model or told_model)
-                middle = Piece()
-                middles.append(middle)
-                for middle, num_tokens in self._write(query, hole):
-                    middles[-1] = self._uncover(middle)
-                    told_model = middle.model or told_model
-                    steps += 1
-                    tokens += num_tokens
-                    if alternative == 0:
-                        yield _make_step(steps, holes, middles)
-                codes.append(_find_code(middle.text))
-                filled.append(_make_filled(hole, middles[-1], query.max_tokens))
+            try:
+                for hole in holes:
+                    before, behind = _find_around(request, holes, codes)
+                    query = replace(self._make_query(common, hole, before, behind), model=model or told_model)
+                    middle = Piece()
+                    middles.append(middle)
+                    for middle, num_tokens in self._write(query, hole):
+                        middles[-1] = self._uncover(middle)
+                        told_model = middle.model or told_model
+                        steps += 1
+                        tokens += num_tokens
+                        yield _make_step(steps, holes, shown)
+                    codes.append(_find_code(middle.text))
+                    filled.append(_make_filled(hole, middles[-1], query.max_tokens))
+            except MidfillError as error:
+                if not fills or error.code == "cancelled":
+                    raise
+                break
             fills.append(filled)
         ms = (time.perf_counter() - started_s) * 1000
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
