@@ -688,3 +688,12 @@ def test_a_line_break_before_a_part_of_a_line_goes() -> None:
     document = Document(b"x = f()\n", "python")
     for answer in ("\na, b", "\na, b\n", "\n  a, b"):
         assert splice(document, [hole_at_range(document, 6, 6)], [answer]).texts == ("a, b",)
+
+
+@pytest.mark.parametrize("above", ["", "function g() {\n  h();\n}\n\n"])
+@pytest.mark.parametrize("answer", ["foo();\nbar();", "const y = x;\nif (y) {\n  z();\n}"])
+def test_statements_from_column_0_stand_deeper_than_their_block(above: str, answer: str) -> None:
+    source = f"{above}function f(x) {{\n\n}}\n"
+    document = Document(source.encode(), "typescript")
+    hole = hole_at_cursor(document, source.rindex("\n\n}") + 1)
+    assert splice(document, [hole], [answer]).texts == (textwrap.indent(answer, "  "),)

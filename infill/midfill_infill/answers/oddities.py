@@ -63,12 +63,14 @@ def count_oddities(
             continue
         line_start = lines.first_char(number)
         if start <= line_start < end:
-            verdicts[_judge_line(tree.root_node, lines, line_start)] += 1
+            verdicts[_judge_line(tree.root_node, lines, line_start, end)] += 1
     return verdicts
 
 
-def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
-    """Judges the line whose first character is the byte `start`. Lines that no rule covers are right."""
+def _judge_line(root: tree_sitter.Node, lines: Lines, start: int, end: int) -> Verdict:
+    """Judges the line whose first character is the byte `start`. Lines that no rule covers are right. Later lines tell
+    nothing of it up to `end`: they are judged themselves.
+    """
     leaf = root.descendant_for_byte_range(start, start + 1)
     if leaf is None or leaf.start_byte != start or leaf.is_extra or leaf.is_error:
         return "right"
@@ -93,7 +95,7 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
         is_listed = sibling.start_byte > parent.start_byte or parent.type in _LISTS or sibling.type in _MODIFIERS
         if is_listed and _begins_line(lines, sibling):
             return _wrong_unless(indent == _line_indent(lines, sibling))
-    following = outermost.next_named_sibling
+    following = _sibling_behind(outermost, end)
     if following is not None and parent.type in _LISTS and _begins_line(lines, following):
         return _wrong_unless(following.is_extra or indent == _line_indent(lines, following))
     if parent.parent is None:
@@ -109,6 +111,12 @@ def _judge_line(root: tree_sitter.Node, lines: Lines, start: int) -> Verdict:
     if indent < parent_indent or _must_be_deeper(outermost, parent, lines):
         return "wrong"
     return "flat"
+
+
+def _sibling_behind(node: tree_sitter.Node, end: int) -> tree_sitter.Node | None:
+    """The named sibling behind a node, unless it begins before `end`."""
+    sibling = node.next_named_sibling
+    return sibling if sibling is not None and sibling.start_byte >= end else None
 
 
 def _judge_closing(leaf: tree_sitter.Node, opener: str, lines: Lines) -> Verdict:
