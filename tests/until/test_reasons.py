@@ -6,7 +6,6 @@ from midfill_engine.wire import Stats
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Filled
 from midfill_infill.sandbox.reasons import find_reason
-from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.spans import Patch
 from midfill_infill.until.trying import Tried, Try
@@ -86,7 +85,7 @@ def test_the_reason_is_found_in_the_output(kind: str) -> None:
 
 def make_tried(num_runs: int, num_allowed: int) -> Tried:
     candidate = Alternative(Patch(()), (), 0)
-    ran = Ran.of(Outcome(1, NODE), 0.1)
+    ran = Ran(1, NODE, 0.1)
     tries = tuple(Try(number + 1, candidate, ran) for number in range(num_runs))
     return Tried(Filled(candidate, (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "m"), tries, num_allowed)
 
@@ -94,7 +93,7 @@ def make_tried(num_runs: int, num_allowed: int) -> Tried:
 def test_tries_have_the_reason_of_their_output() -> None:
     assert make_tried(2, 2).tries[0].ran.reason == "Expected values to be strictly equal: 0 !== 3"
     assert make_tried(2, 2).sentence.endswith("all for one reason: Expected values to be strictly equal: 0 !== 3")
-    assert Ran.of(Outcome(0, NODE), 0.1).reason == "" == Ran.of(Outcome(None, NODE), 0.1).reason
+    assert Ran(0, NODE, 0.1).reason == "" == Ran(None, NODE, 0.1).reason
 
 
 def test_more_tries_are_advised_only_where_all_were_used() -> None:
