@@ -364,6 +364,13 @@ def test_white_space_behind_a_hole_ends_its_line(behind: str, answer: str) -> No
     assert splice(document, [hole_at_range(document, start, start + 4)], [answer]).texts == ("h(1);\n  h(2);",)
 
 
+def test_a_brace_before_a_hole_in_a_text_is_no_sign_that_an_answer_repeats_its_line() -> None:
+    source = "package p\n\nconst page = `\n{HOLE} T1 {{end}}\n`\n"
+    start = source.index("HOLE")
+    hole = hole_at_range(Document(source.encode(), "go"), start, start + 4)
+    assert splice(Document(source.encode(), "go"), [hole], ["{.X}} T1 {{end}}"]).texts == ("{.X}",)
+
+
 def test_text_that_is_wanted_keeps_sentences_and_fences() -> None:
     note = "# Notes\n\nold\n"
     document = Document(note.encode(), None, Path("notes.md"))

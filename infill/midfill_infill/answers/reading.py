@@ -301,7 +301,9 @@ class _Answer:
         if found is None:
             return [bare]
         cut, is_telling = found
-        between = cut_both(bare, self.before.start, self.behind.rest)
+        between = None
+        if is_telling or not self.trials.is_in_text(self.index):  # in a text the parser tells no coincidence
+            between = cut_both(bare, self.before.start, self.behind.rest)
         if not self.before.start.strip() and not self.behind.rest.strip(" \t;,"):
             between = cut_frame(bare, self.before.lines, self.behind.lines, columns_of(self.hole.indent))
         if not is_telling:
