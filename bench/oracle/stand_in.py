@@ -1,10 +1,11 @@
 """A server on this machine that answers as an engine which knows the texts, for the ways that need an address."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.ports import serving
 
 from bench.oracle.doors import MODEL, STREAMS, Answers, OutsideClient, open_client, stream
 from midfill_engine import wire
@@ -69,11 +70,5 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serve(door: str) -> Iterator[StandIn]:
     server = StandIn(door)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -9,14 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.ports import find_free_port
+from tests.ports import find_free_port, serving
 
 ROOT = Path(__file__).parent.parent.parent
 JOBS = sorted((ROOT / "docs/jobs").glob("*.md"))
@@ -90,12 +89,8 @@ class Ollama(BaseHTTPRequestHandler):
 def an_ollama() -> Iterator[str]:
     """The address of a running one."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Ollama)
-    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-    try:
+    with serving(server):
         yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.ports import serving
+
 Form = Callable[[list[str]], list[str]]
 
 
@@ -163,11 +165,5 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serve(protocol: str) -> Iterator[StandIn]:
     server = StandIn(protocol)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,10 +1,12 @@
-"""A shop with a stub and its tests, and the scripted engine of the command's tests."""
+"""A shop with a stub and its tests, empty repositories, and the scripted engines of the command and of runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.engines import choose_answers, start_engines
+from tests.refactor.workers import use_workers
+from tests.until.runs import Engine
 from tests.until.shops import SHOP, TESTS
 
 
@@ -30,3 +32,21 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     with start_engines(tmp_path) as start:
         yield choose_answers(start, monkeypatch)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which the test runs."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine of the runs that the test makes."""
+    engine = Engine()
+    use_workers(monkeypatch, engine)
+    return engine

@@ -2,24 +2,20 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from tests.refactor.trees import init_git
 from tests.refactor.workers import use_workers
+from tests.until.runs import PYTEST, run
 from tests.until.shops import needs_bubblewrap
-from typer.testing import CliRunner
 
 from midfill_engine.wire import InfillRequest, TextSegment
-from midfill_infill.cli import build_app
 from midfill_infill.errors import MidfillError
 from midfill_infill.repository.roots import Repository, find_repository
 from midfill_infill.until.choosing import ReachingTests, add_tests, guess_commands, place_tests
 
 pytestmark = needs_bubblewrap
-PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 FILES = {
     "pkg/__init__.py": "",
     "pkg/maths.py": "def half(a):\n    ...\n\n\ndef quarter(a):\n    ...\n",
@@ -51,10 +47,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     use_workers(monkeypatch, answer)
     return folder
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(build_app(), ["refactor", *words])
 
 
 def test_a_hole_at_a_time_with_the_tests_that_import_it(root: Path) -> None:

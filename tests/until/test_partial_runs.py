@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.refactor.workers import use_workers
 from tests.until.runs import PYTEST, Engine, generate, run, states
 from tests.until.shops import needs_bubblewrap
 
@@ -38,22 +37,6 @@ RIGHT_CART = {
     "add": "self.prices.append(price)",
     "total": "return sum(self.prices)",
 }
-
-
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return folder
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    engine = Engine()
-    use_workers(monkeypatch, engine)
-    return engine
 
 
 def test_each_stub_is_judged_by_the_tests_that_come_to_it(root: Path, engine: Engine) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.refactor.workers import use_workers
 from tests.until.quick import QuickRunner, use_quick_runner
 from tests.until.runs import Engine, generate, run, states
 from tests.until.shops import needs_bubblewrap
@@ -25,21 +24,9 @@ BESIDE = {
 }
 
 
-@pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "repo"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture(autouse=True)
+def quick_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     use_quick_runner(monkeypatch, until)
-    return folder
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    engine = Engine()
-    use_workers(monkeypatch, engine)
-    return engine
 
 
 def list_holes() -> list[tuple[str, str, str]]:

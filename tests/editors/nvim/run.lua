@@ -542,7 +542,8 @@ test('keys act on the fill under the cursor, then on this buffer', function()
   equal(lines(), { 'def first(a):', '    ' .. FILL, '', '', 'def second(b):', '    return b' })
 end)
 
-test('cancel and finish act on the fill at the cursor, in its buffer', function()
+-- Begins the fills of both bodies; returns what lets them go on.
+local function begin_both()
   open(TWO)
   local let = gate({ steps = 300 })
   for _, row in ipairs({ 2, 6 }) do
@@ -550,6 +551,11 @@ test('cancel and finish act on the fill at the cursor, in its buffer', function(
     vim.cmd('Midfill body')
   end
   wait('both previews', function() return select(2, shown():gsub('MidfillGuess:    ', '')) == 2 end)
+  return let
+end
+
+test('cancel and finish act on the fill at the cursor, in its buffer', function()
+  local let = begin_both()
   local first = vim.api.nvim_get_current_buf()
   count = count + 1
   vim.cmd('enew!')
@@ -782,13 +788,7 @@ test('checkhealth', function()
 end)
 
 test('a fill that was cancelled runs no longer', function()
-  open(TWO)
-  local let = gate({ steps = 300 })
-  for _, row in ipairs({ 2, 6 }) do
-    vim.api.nvim_win_set_cursor(0, { row, 6 })
-    vim.cmd('Midfill body')
-  end
-  wait('both previews', function() return select(2, shown():gsub('MidfillGuess:    ', '')) == 2 end)
+  local let = begin_both()
   vim.api.nvim_win_set_cursor(0, { 4, 0 })
   for _ = 1, 3 do
     vim.cmd('Midfill cancel')
