@@ -247,9 +247,8 @@ def set_for_user(name: str, value: str | None) -> Path:
     lines = _without(text.splitlines(keepends=True), name)
     if value is not None:
         parsed = _parse(KEYS[name], value, name)
-        lines.insert(
-            0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}\n"
-        )  # JSON escapes are valid in TOML strings
+        # JSON escapes are valid in TOML strings.
+        lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}\n")
     try:
         data = "".join(lines).encode()
         tomllib.loads(data.decode())

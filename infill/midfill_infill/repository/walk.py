@@ -14,10 +14,8 @@ from midfill_infill.repository.exclusions import is_ignored
 from midfill_infill.repository.patterns import Patterns, read_lines
 from midfill_infill.repository.roots import Repository
 
-FOREIGN: Final = (
-    "linguist-generated",
-    "linguist-vendored",
-)  # what .gitattributes says of files that nobody writes here
+# What .gitattributes says of files that nobody writes here.
+FOREIGN: Final = ("linguist-generated", "linguist-vendored")
 
 
 def list_files(repository: Repository, folder: Path | None = None) -> list[str]:

@@ -107,9 +107,8 @@ class Verifier:
         self._journal = journal
         self._mirror = copy.mirror
         self._originals = copy.folder / "firsts"
-        self._failed_before: frozenset[str] | None = (
-            None  # ids of tests that fail without any fill, None if they are unknown
-        )
+        # The ids of tests that fail without any fill, None if they are unknown.
+        self._failed_before: frozenset[str] | None = None
         self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
         self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         # By the id of a file:
