@@ -146,6 +146,19 @@ def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime,
     assert num_greedy <= MAX_LINE_TOKENS + 9 and "\n" not in greedy.holes[0].text.strip()
 
 
+def test_the_time_ends_the_judging_of_holes_by_each_other(base: Runtime) -> None:
+    given = [GivenText(text=text, certainty=0.1) for text in ("result", "items", "other")]
+    hole = HoleSegment(hole=HoleSpec(max_tokens=9, candidates=given))
+    text = TextSegment(text="\n    y = ")
+    request = ask(TextSegment(text=HEADER + "x = "), hole, text, hole, text, hole, text, hole, TextSegment(text=NEXT))
+    base.prefixes.clear()
+    _, num_whole = fill_until(base, request, 10**6)
+    for limit in range(num_whole - 8, num_whole):
+        base.prefixes.clear()
+        answer, taken = fill_until(base, request, limit)
+        assert taken == limit and all(fill.text.strip() for fill in answer.holes)
+
+
 def test_without_time_the_surest_given_text_is_the_answer(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The surest text, without a pass; once texts are read they are weighed."""
     monkeypatch.setattr("midfill_engine.causal.filler.LEAST_LIKELY", -math.inf)  # to the base they all are unlikely

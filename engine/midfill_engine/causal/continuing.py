@@ -81,8 +81,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         done.append(candidates or [split.unchanged()])
         cut.append(is_cut)
     await Show(event_of(specs, done, forwards.count))
-    if not request.temperature and not timer.is_over:
-        judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge)
+    if not request.temperature:
+        judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge, timer)
         await forwards.run(judging)
     fills = []
     for alternative in list_alternatives(done, request.n):
@@ -245,8 +245,11 @@ async def judge_jointly(
     done: list[list[Candidate]],
     excerpts: Sequence[str],
     judge: Judge,
+    timer: Timer,
 ) -> None:
-    """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now."""
+    """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now. Once
+    the time is over, the order of the holes that are left stays.
+    """
     for index, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
         text_after, *later_texts = texts[index + 1 :]
         filled_after = text_after
@@ -256,11 +259,13 @@ async def judge_jointly(
         is_same = find_following(filled_after) == find_following(text_after)
         if is_same or split.has_anchors or len(candidates) < 2:
             continue
+        if timer.is_over:
+            return
         stretch = lay_stretch(runtime, texts, specs, done, index, split)
         line_end = find_line_end(stretch, split)
         shown = line_end + stretch.after  # as in the fill, so that the prompt is the same
         filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
-        filler = open_filler(runtime, filled_stretch, Drawing(), excerpts, spec, split, judge)
+        filler = open_filler(runtime, filled_stretch, Drawing(), excerpts, spec, split, judge, timer)
         proposed = []
         for candidate in candidates:
             text = candidate.text.removesuffix(line_end)

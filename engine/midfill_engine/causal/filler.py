@@ -100,7 +100,9 @@ class Filler(TokenWriter):
         fitting = self.keep_fitting(proposed)
         if self.timer.is_over:
             return self.rank(fitting)
-        prefix, _ = await read_prefix(self.runtime, self.prompt.ids)
+        prefix, _ = await read_prefix(self.runtime, self.prompt.ids, lambda: self.timer.is_over)
+        if self.timer.is_over:
+            return self.rank(fitting)
         given = await self.weigh(prefix, fitting)
         judged = await self.judge_all(prefix, [], given, compares_all=True)
         return self.rank(judged)
