@@ -41,6 +41,7 @@ from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Chosen
 from midfill_engine.models.fused_runner import FusedRunner, Step
 from midfill_engine.models.packed import Pass, Result
+from midfill_engine.models.transformer import StackedKeys
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, StepEvent, TextSegment
 
@@ -65,7 +66,7 @@ class NullModel:
         self._ids = torch.tensor(letters)[torch.randint(len(letters), (size,), generator=generator)]
         self._confidence = torch.rand(size, generator=generator) * 0.6 + 0.3
         keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
-        self._keys = lru_cache(lambda count: [(key, value) for key, value in keys[:, :, :, :, :count]])
+        self._keys = lru_cache(lambda count: StackedKeys(*keys[:, :, :, :, :count].unbind(1)))  # as the kernels' runner
         self._turn, self.ended_s = 0, 0.0
         self.spent_s, self.beside_s, self.runner_s = list[float](), list[float](), list[float]()
         runner = FusedRunner(runtime.loaded.model.transformer, runtime.operators) if kernels else None

@@ -38,11 +38,14 @@ LOG2_E: Final = 1.4426950408889634
 
 @dataclass(frozen=True)
 class CachedSequence:
-    """`num_rows` fresh rows that see each other and `context_length` cached keys, from slot `context_start` on."""
+    """`num_rows` fresh rows that see each other, `context_length` cached keys from slot `context_start` on, and the
+    `num_before` fresh rows right before them in the batch.
+    """
 
     num_rows: int
     context_start: int
     context_length: int
+    num_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,11 @@ def schedule_cached(
     """The work of `sequences` for `heads` (H, K), padded with rows that have no work up to `num_rows`. It has `room`
     times as many items and partial results as it needs, for `CachedSchedule.refill`.
     """
-    segments = [
-        (
-            sequence.num_rows,
-            [_Segment(sequence.context_length, sequence.context_start), _Segment(sequence.num_rows, None)],
-        )
-        for sequence in sequences
-    ]
+    segments: list[tuple[int, list[_Segment]]] = []
+    for sequence in sequences:
+        context = _Segment(sequence.context_length, sequence.context_start)
+        own = _Segment(sequence.num_before + sequence.num_rows, None, num_before=sequence.num_before)
+        segments.append((sequence.num_rows, [context, own]))
     return _schedule(segments, heads, device, split_keys, pair_block, num_rows, room)
 
 
@@ -182,19 +183,21 @@ def pack_bits(seen: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Segment:
-    """`length` keys of a sequence from the slot or place `start` on; None means the keys of its fresh rows. `words` are
-    fields 7 and 8 of the items of branched sequences, which also have a `stack`.
+    """`length` keys of a sequence from the slot or place `start` on; None means the keys of its fresh rows, after those
+    of the `num_before` rows before these. `words` are fields 7 and 8 of the items of branched sequences, which also
+    have a `stack`.
     """
 
     length: int
     start: int | None
     words: tuple[int, int] = (0, 0)
     stack: StackPlace | None = None
+    num_before: int = 0
 
     def cut(self, first_row: int, split_keys: int) -> Iterator[tuple[tuple[int, int, int], tuple[int, ...]]]:
         """The fields 3 to 5 of each split's items, and 7 to 12 if the sequence is branched."""
         is_own = int(self.start is None)
-        start = first_row if self.start is None else self.start
+        start = first_row - self.num_before if self.start is None else self.start
         for offset in range(0, self.length, split_keys):
             size = min(split_keys, self.length - offset)
             if self.stack is None:
@@ -242,13 +245,16 @@ def _schedule(
 def cached_attention_reference(
     q: Tensor, own: tuple[Tensor, Tensor], cache: tuple[Tensor, Tensor], sequences: Sequence[CachedSequence]
 ) -> Tensor:
-    """The definition in fp32, [R, H * E]: every fresh row attends to its sequence's context and fresh rows."""
+    """The definition in fp32, [R, H * E]: every fresh row attends to its sequence's context and fresh rows, and to the
+    rows before these that it sees.
+    """
     out = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     first = 0
     for sequence in sequences:
         rows = slice(first, first + sequence.num_rows)
         slots = slice(sequence.context_start, sequence.context_start + sequence.context_length)
-        k, v = (torch.cat((old[slots], new[rows])).float().transpose(0, 1) for old, new in zip(cache, own, strict=True))
+        seen = slice(first - sequence.num_before, rows.stop)
+        k, v = (torch.cat((old[slots], new[seen])).float().transpose(0, 1) for old, new in zip(cache, own, strict=True))
         mixed = torch.nn.functional.scaled_dot_product_attention(
             q[rows].float().transpose(0, 1)[None], k[None], v[None], enable_gqa=True
         )

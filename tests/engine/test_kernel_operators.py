@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.engine import tiny
+from tests.engine.in_process import works_of
+from tests.engine.requests import HEADER, NEXT, ask
 
 from midfill_engine.families import FAMILIES
+from midfill_engine.loading.runtime import Runtime
+from midfill_engine.wire import HoleSegment, HoleSpec, TextSegment
 
 PROGRAM = """
 import sys
@@ -29,6 +34,23 @@ plain, fast = fill("torch"), fill("kernels")
 assert plain.text == fast.text, (plain, fast)
 torch.testing.assert_close(torch.tensor(fast.confidence), torch.tensor(plain.confidence), rtol=1e-3, atol=1e-4)
 """
+
+
+@pytest.mark.parametrize("name", ["sdar", "fast-dllm-v2", "d2f-dream", "nemotron-diffusion"])
+def test_the_steps_of_block_causal_models_run_on_the_kernels(name: str, open_family: Callable[[str], Runtime]) -> None:
+    """Also those that compute a finished block once more beside the next one."""
+    pytest.importorskip("triton")
+    from midfill_engine.models.fused import Sizes
+    from midfill_engine.models.fused_runner import group_rows
+
+    hole = HoleSegment(hole=HoleSpec(min_tokens=20, max_tokens=40))
+    request = ask(TextSegment(text=HEADER), hole, TextSegment(text=NEXT), steps=20)
+    _, works, _ = works_of(open_family(name), request)
+    passes = [pass_ for work in works[1:] for pass_ in work.passes]
+    groups = [group_rows(pass_) for pass_ in passes]
+    assert all(0 < len(of_pass) <= Sizes().blocks for of_pass in groups)
+    has_blocks = any(len(of_pass) > 1 for of_pass in groups)
+    assert has_blocks or name == "d2f-dream"  # it computes all of the hole in each step
 
 
 @pytest.mark.soak

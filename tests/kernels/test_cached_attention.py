@@ -15,7 +15,13 @@ from midfill_kernels.cached_attention import (
     schedule_cached,
 )
 
-RAGGED = (CachedSequence(5, 3, 37), CachedSequence(1, 60, 16), CachedSequence(9, 41, 0), CachedSequence(2, 0, 3))
+RAGGED = (
+    CachedSequence(5, 3, 37),
+    CachedSequence(1, 60, 16),
+    CachedSequence(4, 41, 0),
+    CachedSequence(5, 41, 0, num_before=4),
+    CachedSequence(2, 0, 3),
+)
 
 
 def draw(
@@ -57,18 +63,18 @@ def test_packing_changes_no_bit(device: torch.device) -> None:
         key_block=16,
     )
     first = 0
-    for sequence in RAGGED:
-        rows = slice(first, first + sequence.num_rows)
+    for sequences in (RAGGED[:1], RAGGED[1:2], RAGGED[2:4], RAGGED[4:]):
+        rows = slice(first, first + sum(sequence.num_rows for sequence in sequences))
         alone = cached_attention(
             q[rows].contiguous(),
             (own[0][rows].contiguous(), own[1][rows].contiguous()),
             cache,
-            schedule_cached([sequence], (4, 2), device, split_keys=16, pair_block=16),
+            schedule_cached(sequences, (4, 2), device, split_keys=16, pair_block=16),
             pair_block=16,
             key_block=16,
         )
         assert torch.equal(together[rows], alone)
-        first += sequence.num_rows
+        first = rows.stop
 
 
 def test_splits_agree_with_no_splits(device: torch.device) -> None:

@@ -10,7 +10,7 @@ import torch
 from midfill_engine.loading.runtime import open_fused
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused import Sizes
-from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, why_not_fused
+from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, group_rows, why_not_fused
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
@@ -79,6 +79,7 @@ def passes_of(model: Transformer) -> list[Pass]:
     """Every kind: with and without a past, long with both, without a choice, sampled, masked, with keys to keep."""
     sampled = make_choice(3, 4, temperature=0.7, generator=torch.Generator().manual_seed(1))
     mask = torch.ones(4, 10, dtype=torch.bool).tril(diagonal=6)
+    mask[2, 1] = False
     return [
         make_pass(model, 4, 7, 0),
         make_pass(model, 3, 0, 1, keeps=True),
@@ -88,6 +89,32 @@ def passes_of(model: Transformer) -> list[Pass]:
         make_pass(model, 4, 6, 5, attention_mask=mask),
         make_pass(model, 2, 3, 6, choice=None),
     ]
+
+
+@pytest.mark.parametrize(("last_seen", "sizes"), [((2, 2, 4, 4), [2, 2]), ((1, 5, 5, 5, 5), [1, 4]), ((3, 3, 3), [3])])
+def test_passes_by_blocks_run_on_the_kernels(
+    last_seen: tuple[int, ...], sizes: list[int], device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, with the same bits beside other passes, and with as many blocks as a pass may have."""
+    model = draw(QWEN_LIKE, device)
+    operators = TorchOperators(device, torch.float32)
+    mask = torch.arange(-6, len(last_seen)) < torch.tensor(last_seen)[:, None]
+    pass_ = make_pass(model, len(last_seen), 6, 5, attention_mask=mask, keeps=True)
+    groups = group_rows(pass_)
+    assert groups is not None and [group.num_rows for group in groups] == sizes
+    monkeypatch.setattr(FusedRunner, "_run_torch", lambda *_: pytest.fail("by torch"))
+    runner = FusedRunner(model, operators, replace(SMALL, blocks=len(sizes)))
+    (alone,) = runner.run([pass_])
+    assert_same(alone, run_packed(model, [pass_], operators)[0])
+    _, beside, _ = runner.run([make_pass(model, 4, 7, 0), pass_, make_pass(model, 2, 0, 1)])
+    assert torch.equal(alone.hidden, beside.hidden)
+
+
+@pytest.mark.parametrize("seen", ["110 001 011", "100 110 101", "111 111 001", "001 111 111"])
+def test_a_mask_that_is_not_by_blocks_has_no_groups(seen: str) -> None:
+    mask = torch.tensor([[True] + [flag == "1" for flag in row] for row in seen.split()])
+    rows = torch.arange(3)
+    assert group_rows(Pass(rows, rows, rows, attention_mask=mask)) is None
 
 
 def test_passes_agree_with_torch(device: torch.device) -> None:

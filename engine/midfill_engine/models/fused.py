@@ -20,6 +20,7 @@ class Sizes:
 
     buckets: tuple[int, ...] = ROW_BUCKETS
     long_rows: int = 512  # a pass of so many rows goes to torch, which is as fast: its products are compute-bound
+    blocks: int = 64  # groups of rows of a pass, each of which sees the same keys: rows of a block, or a causal row
     rules: int = 32  # sets of allowed tokens in one step; the first allows all
     slots: int = 4096  # initial number of tokens in the pool
     runs: int = 24  # splits of keys for each row of a branch step; of 128 keys each, so 3,072 keys

@@ -7,7 +7,7 @@ rows are beside it. So a result never depends on the other passes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -75,10 +75,35 @@ class RuleNeeds:
         return cls(choice, tuple(distinct.tolist()), of_row)
 
 
+@dataclass(frozen=True)
+class RowGroup:
+    """`num_rows` rows of a pass that see all of its past, each other, and the `num_before` rows of the pass before."""
+
+    num_rows: int
+    num_before: int
+
+
+def group_rows(pass_: Pass) -> list[RowGroup] | None:
+    """The rows of a pass without stacks, in groups: its blocks if attention is causal by blocks, one group if every row
+    sees every key. None if its attention mask is of another kind.
+    """
+    num_rows = len(pass_.ids)
+    if pass_.attention_mask is None:
+        return [RowGroup(num_rows, 0)]
+    mask = pass_.attention_mask.numpy()
+    num_seen = mask.sum(axis=1)
+    sees_first_keys = np.arange(mask.shape[1]) < num_seen[:, None]
+    last_seen = num_seen - (mask.shape[1] - num_rows)
+    ends = np.flatnonzero(np.diff(last_seen, append=num_rows + 1)) + 1
+    if not np.array_equal(mask, sees_first_keys) or not np.array_equal(last_seen[ends - 1], ends):
+        return None
+    return [RowGroup(end - start, start) for start, end in pairwise([0, *ends.tolist()])]
+
+
 class FusedRunner:
     """Runs passes with kernels and returns the results that `run_packed` would. Long passes go to `run_packed`, and of
-    those without stacks also passes with an attention mask or with many rules. Choices that are not greedy, and all
-    choices of passes with stacks, use torch's head.
+    those without stacks also passes with many rules, many groups of rows, or an attention mask that is not by blocks.
+    Choices that are not greedy, and all choices of passes with stacks, use torch's head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
@@ -101,18 +126,23 @@ class FusedRunner:
         sizes = self._sizes
         results: dict[int, Result] = {}
         needs = [RuleNeeds.of(pass_) for pass_ in passes]
+        groups_of: dict[int, list[RowGroup]] = {}
         for_torch: list[int] = []
         for_steps: list[int] = []
         for_branches: list[int] = []
         for index, (pass_, need) in enumerate(zip(passes, needs, strict=True)):
             if len(pass_.ids) >= sizes.long_rows:
                 for_torch.append(index)
-            elif pass_.stacks is not None:
+                continue
+            if pass_.stacks is not None:
                 for_branches.append(index)
-            elif pass_.attention_mask is not None or len(need.codes) >= sizes.rules:
+                continue
+            row_groups = group_rows(pass_)
+            if row_groups is None or len(row_groups) > sizes.blocks or len(need.codes) >= sizes.rules:
                 for_torch.append(index)
-            else:
-                for_steps.append(index)
+                continue
+            groups_of[index] = row_groups
+            for_steps.append(index)
         groups: list[list[int]] = []
         for part in split(for_steps, lambda index: len(passes[index].ids), sizes.buckets[-1]):
             groups += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
@@ -121,7 +151,11 @@ class FusedRunner:
         for group in groups:
             results |= zip(running, read_running(), strict=True)  # before the next step overwrites them
             running = group
-            read_running = self._begin_step([passes[index] for index in group], [needs[index] for index in group])
+            read_running = self._begin_step(
+                [passes[index] for index in group],
+                [needs[index] for index in group],
+                [groups_of[index] for index in group],
+            )
 
         @torch.inference_mode()
         def wait() -> list[Result]:
@@ -186,22 +220,25 @@ class FusedRunner:
                 results[index] = write_to_room(pass_, results[index])
         return results
 
-    def _begin_step(self, passes: list[Pass], needs: list[RuleNeeds]) -> Callable[[], list[Result]]:
+    def _begin_step(
+        self, passes: list[Pass], needs: list[RuleNeeds], row_groups: list[list[RowGroup]]
+    ) -> Callable[[], list[Result]]:
         """Launches all rows in one step of the smallest bucket; returns a function that waits for their results."""
         lengths = [len(pass_.ids) for pass_ in passes]
         ends = list(accumulate(lengths))
         bucket = self._sizes.bucket_of(ends[-1])
         pasts = [pass_.past for pass_ in passes]
         first_slots = self._pool.place(pasts)
-        sequences = tuple(
-            CachedSequence(length, first_slot, length_of(past))
-            for length, first_slot, past in zip(lengths, first_slots, pasts, strict=True)
-        )
+        sequences: list[CachedSequence] = []
+        for groups, first_slot, past in zip(row_groups, first_slots, pasts, strict=True):
+            num_past = length_of(past)
+            for group in groups:
+                sequences.append(CachedSequence(group.num_rows, first_slot, num_past, group.num_before))
         wanted: list[Array] = []
         for pass_, length, end in zip(passes, lengths, ends, strict=True):
             wanted.append(end - length + pass_.wanted.numpy())
-        schedule = self._find_schedule(sequences, bucket)
-        step = self._open_step(bucket, schedule, sequences)
+        schedule = self._find_schedule(tuple(sequences), bucket)
+        step = self._open_step(bucket, schedule, tuple(sequences))
         sets, of_row = self._stack_rules(needs, wanted, ends[-1])
         ids = np.concatenate([pass_.ids.numpy() for pass_ in passes])
         positions = np.concatenate([pass_.positions.numpy() for pass_ in passes])

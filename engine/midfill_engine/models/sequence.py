@@ -118,11 +118,11 @@ class TokenSequence:
                 from_left = frame.positions[0]
                 is_open = blocks[queries][:, None] >= self._first_open_block
                 allowed &= is_open | (from_left[queries][:, None] >= from_left[keys])
-            return torch.from_numpy(allowed)
-        if frame.family.attention == "context_frozen" and not frame.is_hole[queries].all():
+        elif frame.family.attention == "context_frozen" and not frame.is_hole[queries].all():
             allowed = frame.is_hole[queries][:, None] | ~frame.is_hole[keys]
-            return None if allowed.all() else torch.from_numpy(allowed)
-        return None
+        else:
+            return None
+        return None if allowed.all() else torch.from_numpy(allowed)
 
     @property
     def _first_open_block(self) -> int:
