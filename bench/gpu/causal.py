@@ -126,7 +126,7 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
         plain, name = load_runtime(SMOLLM2.name, device.type, "torch"), SMOLLM2.name
     else:
         family, dtype = FAMILIES.find("causal"), torch.bfloat16 if device.type == "cuda" else torch.float32
-        loaded = make_model(SHAPES[shape], 4096, device, dtype)
+        loaded = make_model(FAMILIES.find("dream"), SHAPES[shape], 4096, device, dtype)
         with tempfile.TemporaryDirectory() as folder:
             tiny.make_random(Path(folder), family)
             files = checkpoints.load(CheckpointFiles(Path(folder)), family).files

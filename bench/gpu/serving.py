@@ -1,10 +1,11 @@
 """Times whole fills through the engine itself, operators and caches in turn, on random weights of a published shape.
 
-    python -m bench gpu.serving [--shape 7B] [--cache dual] [--json FILE]
+    python -m bench gpu.serving [--shape 7B] [--family dream] [--cache dual] [--json FILE]
 
-Times include tokenization, sampling and the canvas on the host, as for users of `midfill serve`. Every forward settles
-a fixed number of tokens, so figures are about speed only. Variants take turns, so that all see the same machine.
-Interpreted on a CPU (`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
+`--family sdar` times a block-causal model, whose steps are by blocks of four tokens. Times include tokenization,
+sampling and the canvas on the host, as for users of `midfill serve`. Every forward settles a fixed number of tokens, so
+figures are about speed only. Variants take turns, so that all see the same machine. Interpreted on a CPU
+(`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
 """
 
 import copy
@@ -31,7 +32,7 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.loading import checkpoints
 from midfill_engine.loading.checkpoints import LoadedModel
 from midfill_engine.loading.runtime import Runtime
-from midfill_engine.models.family import Model
+from midfill_engine.models.family import CACHES_BY_ATTENTION, Family, Model
 from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.scheduling.work import Show, Work
@@ -69,9 +70,10 @@ class ServingResult:
         return self.gap / self.fill_s
 
 
-def make_model(config: TransformerConfig, context: int, device: torch.device, dtype: torch.dtype) -> LoadedModel:
+def make_model(
+    family: Family, config: TransformerConfig, context: int, device: torch.device, dtype: torch.dtype
+) -> LoadedModel:
     """Random weights behind a tokenizer of one token a byte."""
-    family = FAMILIES.find("dream")
     with tempfile.TemporaryDirectory() as folder:
         tiny.make_random(Path(folder), family)
         small = checkpoints.load(CheckpointFiles(Path(folder)), family)
@@ -111,9 +113,10 @@ def measure(
     """Every operators' runtime with every cache, in turn; the first turn warms up and does not count."""
     text = ("x = 1\n" * context)[: context - 1]
     hole = HoleSegment(hole=HoleSpec(min_tokens=gap, max_tokens=gap))
-    request = InfillRequest(
-        segments=[TextSegment(text=text), hole, TextSegment(text="\n")], steps=-(-gap // TOKENS_A_FORWARD)
-    )
+    block_size = next(iter(runtimes.values())).loaded.config.block_size
+    tokens_a_forward = min(TOKENS_A_FORWARD, block_size or TOKENS_A_FORWARD)
+    steps = -(-gap // tokens_a_forward)
+    request = InfillRequest(segments=[TextSegment(text=text), hole, TextSegment(text="\n")], steps=steps)
     samples: dict[tuple[str, str], list[tuple[float, float, float, InfillResponse]]] = {}
     for turn in range(repeats + 1):
         for operators, runtime in runtimes.items():
@@ -156,9 +159,8 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
     return table
 
 
-def open_runtime(loaded: LoadedModel, name: str, operators: str) -> Runtime:
+def open_runtime(family: Family, loaded: LoadedModel, name: str, operators: str) -> Runtime:
     """A runtime with torch's operators, the kernels, or torch's with a copy of the weights in int4."""
-    family = FAMILIES.find("dream")
     chosen = None
     if operators == "int4":
         model = copy.deepcopy(loaded.model).bfloat16()
@@ -170,17 +172,22 @@ def open_runtime(loaded: LoadedModel, name: str, operators: str) -> Runtime:
 
 
 @torch.inference_mode()
-def run(name: str, operators: list[str], caches: list[str], context: int, repeats: int) -> dict[str, Any]:
+def run(
+    family: Family, name: str, operators: list[str], caches: list[str], context: int, repeats: int
+) -> dict[str, Any]:
     """The record of one shape. The runtimes share their weights, but for int4."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = make_model(SHAPES[name], context, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    runtimes = {each: open_runtime(loaded, name, each) for each in operators}
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    loaded = make_model(family, SHAPES[name], context, device, dtype)
+    runtimes = {each: open_runtime(family, loaded, name, each) for each in operators}
     gap = GAP if name != "toy" else 8
-    return {"machine": describe(device), "fills": measure(runtimes, caches, context, gap, repeats)}
+    fills = measure(runtimes, caches, context, gap, repeats)
+    return {"machine": describe(device), "family": family.name, "fills": fills}
 
 
 def main(
     shape: Annotated[str, typer.Option(help=f"one of {', '.join(SHAPES)}")] = "7B",
+    family: Annotated[str, typer.Option(help="such as dream or sdar")] = "dream",
     cache: Annotated[list[str] | None, typer.Option(help="such as none and dual")] = None,
     context: Annotated[int, typer.Option(help="tokens")] = 2048,
     repeats: Annotated[int, typer.Option(help="timed fills of each")] = 20,
@@ -193,15 +200,18 @@ def main(
     chosen = "toy" if toy else shape
     console = Console(width=130)
     red = sorted(find_red(*TESTS))
+    timed = FAMILIES.find(family)
+    default_caches = ["none", "dual"] if timed.attention == "bidirectional" else [CACHES_BY_ATTENTION[timed.attention]]
     record = run(
+        timed,
         chosen,
         ["torch", "int4"] if red else ["torch", "kernels", "int4"],
-        cache or ["none", "dual"],
+        cache or default_caches,
         40 if toy else context,
         1 if toy else repeats,
     )
     note = " (interpreted: times mean nothing)" if toy else ""
-    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}{note}"))
+    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}, {family}{note}"))
     if red:
         console.print(f"kernels: not timed, red are {', '.join(red)}", markup=False)
     if json_file is not None:
