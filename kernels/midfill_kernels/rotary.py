@@ -29,7 +29,9 @@ class Heads:
 
 
 def rotary_tables(positions: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [R, E / 2] in fp32 for `positions` [R] (RoFormer, arXiv 2104.09864)."""
+    """Cosines and sines [R, width / 2] in fp32 for `positions` [R], where the first `width` dimensions of a head rotate
+    (RoFormer, arXiv 2104.09864).
+    """
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width
     angles = positions.float()[..., None] * (base**-exponents)
     return angles.cos(), angles.sin()
@@ -56,8 +58,9 @@ def norm_rotate_store_reference(
 
 def _rotate(x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = (table[:, None] for table in tables)
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    half = cos.shape[-1]
+    left, right, unrotated = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return torch.cat((left * cos - right * sin, right * cos + left * sin, unrotated), dim=-1)
 
 
 def norm_rotate_store(
@@ -73,7 +76,7 @@ def norm_rotate_store(
     """Returns q [R, H, E] in the dtype of `keys`; row r's key and value go to `keys[r]` and `values[r]`.
 
     `parts` [S, R, (H + 2K)E] fp32, `tables` as `rotary_tables` makes them, `keys` and `values` [R, K, E] contiguous.
-    `bias` [(H + 2K)E], `gains` one [E] each for q and k.
+    `bias` [(H + 2K)E], `gains` one [E] each for q and k. Dimensions beyond the tables do not rotate.
     """
     num_parts, num_rows, columns = parts.shape
     assert parts.is_contiguous() and columns == heads.columns
@@ -95,7 +98,8 @@ def norm_rotate_store(
         NUM_PARTS=num_parts,
         QUERY=heads.query,
         KEY_VALUE=heads.key_value,
-        HALF=heads.width // 2,
+        WIDTH=heads.width,
+        HALF=cos.shape[1],
         NORM=heads.norm,
         HAS_GAIN=gains is not None,
         HAS_BIAS=bias is not None,
@@ -120,6 +124,7 @@ def _norm_rotate_store(
     NUM_PARTS: tl.constexpr,
     QUERY: tl.constexpr,
     KEY_VALUE: tl.constexpr,
+    WIDTH: tl.constexpr,
     HALF: tl.constexpr,
     NORM: tl.constexpr,
     HAS_GAIN: tl.constexpr,
@@ -127,48 +132,41 @@ def _norm_rotate_store(
 ):
     i_row = tl.program_id(0).to(tl.int64)
     i_head = tl.program_id(1).to(tl.int64)
-    o_left = i_head * 2 * HALF + tl.arange(0, HALF)
-    o_right = o_left + HALF
-    columns: tl.constexpr = (QUERY + 2 * KEY_VALUE) * 2 * HALF
-    left = tl.zeros((HALF,), tl.float32)
-    right = tl.zeros((HALF,), tl.float32)
+    o_dim = tl.arange(0, WIDTH)
+    # Of the dimensions that rotate, each rotates against its partner in the other half.
+    o_partner = tl.where(o_dim < HALF, o_dim + HALF, tl.where(o_dim < 2 * HALF, o_dim - HALF, o_dim))
+    columns: tl.constexpr = (QUERY + 2 * KEY_VALUE) * WIDTH
+    head = tl.zeros((WIDTH,), tl.float32)
+    partner = tl.zeros((WIDTH,), tl.float32)
     for part in tl.static_range(NUM_PARTS):
-        p_row = p_parts + (part * num_rows + i_row) * columns
-        left += tl.load(p_row + o_left)
-        right += tl.load(p_row + o_right)
+        p_head = p_parts + (part * num_rows + i_row) * columns + i_head * WIDTH
+        head += tl.load(p_head + o_dim)
+        partner += tl.load(p_head + o_partner)
     if HAS_BIAS:
-        left += tl.load(p_bias + o_left).to(tl.float32)
-        right += tl.load(p_bias + o_right).to(tl.float32)
+        head += tl.load(p_bias + i_head * WIDTH + o_dim).to(tl.float32)
+        partner += tl.load(p_bias + i_head * WIDTH + o_partner).to(tl.float32)
     if i_head < QUERY + KEY_VALUE:
-        o_half = tl.arange(0, HALF)
-        is_query = i_head < QUERY
         if NORM:
-            mean = tl.sum(left * left + right * right, axis=0) / (2 * HALF)
-            left *= tl.rsqrt(mean + eps)
-            right *= tl.rsqrt(mean + eps)
+            scale = tl.rsqrt(tl.sum(head * head, axis=0) / WIDTH + eps)
+            head *= scale
+            partner *= scale
             if HAS_GAIN:
-                if is_query:
+                if i_head < QUERY:
                     p_gain = p_q_gain
                 else:
                     p_gain = p_k_gain
-                left *= tl.load(p_gain + o_half).to(tl.float32)
-                right *= tl.load(p_gain + HALF + o_half).to(tl.float32)
-        o_table = i_row * HALF + o_half
-        cos = tl.load(p_cos + o_table)
-        sin = tl.load(p_sin + o_table)
-        rotated = left * cos - right * sin
-        right = right * cos + left * sin
-        left = rotated
+                head *= tl.load(p_gain + o_dim).to(tl.float32)
+                partner *= tl.load(p_gain + o_partner).to(tl.float32)
+        o_table = i_row * HALF + o_dim % HALF
+        cos = tl.load(p_cos + o_table, o_dim < 2 * HALF, 1.0)
+        sin = tl.load(p_sin + o_table, o_dim < 2 * HALF, 0.0)
+        head = head * cos + partner * tl.where(o_dim < HALF, -sin, sin)
     if i_head < QUERY:
-        p_out = p_q + i_row * (QUERY * 2 * HALF) + o_left
-        tl.store(p_out, left.to(p_q.dtype.element_ty))
-        tl.store(p_out + HALF, right.to(p_q.dtype.element_ty))
+        tl.store(p_q + (i_row * QUERY + i_head) * WIDTH + o_dim, head.to(p_q.dtype.element_ty))
     else:
         i_key = (i_head - QUERY) % KEY_VALUE
         if i_head < QUERY + KEY_VALUE:
             p_cache = p_k
         else:
             p_cache = p_v
-        p_out = p_cache + (i_row * KEY_VALUE + i_key) * 2 * HALF + tl.arange(0, HALF)
-        tl.store(p_out, left.to(p_k.dtype.element_ty))
-        tl.store(p_out + HALF, right.to(p_k.dtype.element_ty))
+        tl.store(p_cache + (i_row * KEY_VALUE + i_key) * WIDTH + o_dim, head.to(p_k.dtype.element_ty))

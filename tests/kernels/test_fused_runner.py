@@ -14,7 +14,7 @@ from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, 
 from midfill_engine.models.moe import MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
-from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig
+from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig, Yarn
 
 QWEN_LIKE = TransformerConfig(
     vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=16, mlp_dim=48,
@@ -115,6 +115,38 @@ def test_a_mask_that_is_not_by_blocks_has_no_groups(seen: str) -> None:
     mask = torch.tensor([[True] + [flag == "1" for flag in row] for row in seen.split()])
     rows = torch.arange(3)
     assert group_rows(Pass(rows, rows, rows, attention_mask=mask)) is None
+
+
+LLADA2_LIKE = replace(
+    QWEN_LIKE,
+    num_heads=4,
+    num_kv_heads=2,
+    rope_dim=8,
+    qk_norm=True,
+    attention_bias=False,
+    moe=MoEConfig(
+        8, 3, 24, router="sigmoid", renormalize=True, scale=2.5, num_groups=4, num_chosen_groups=2, shared_dim=16,
+        router_bias=True,
+    ),
+    num_dense_layers=1,
+)  # fmt: skip
+LLADA_MOE_LIKE = replace(ONE_LAYER, moe=MoEConfig(6, 2, 24))
+
+
+@pytest.mark.parametrize("config", [LLADA2_LIKE, LLADA_MOE_LIKE])
+def test_mixtures_of_experts_run_on_the_kernels(config: TransformerConfig, device: torch.device) -> None:
+    model = draw(config, device)
+    operators = TorchOperators(device, torch.float32)
+    passes = [
+        make_pass(model, 7, 6, 0, keeps=True),
+        make_pass(model, 5, 0, 1, keeps=True),
+        make_pass(model, LONG, 3, 2),
+    ]
+    runner = FusedRunner(model, operators, SMALL)
+    results = runner.run(passes)
+    for found, theirs in zip(results, run_packed(model, passes, operators), strict=True):
+        assert_same(found, theirs)
+    assert torch.equal(runner.run(passes[1:2])[0].hidden, results[1].hidden)
 
 
 def test_passes_agree_with_torch(device: torch.device) -> None:
@@ -237,9 +269,9 @@ def test_the_check_fails_for_a_model_whose_states_differ(device: torch.device, i
 
 def test_the_reason_why_a_model_is_not_fused_is_named() -> None:
     assert why_not_fused(QWEN_LIKE) is None
-    assert why_not_fused(replace(QWEN_LIKE, rope_dim=8)) == "it rotates a part of each head, or stretches positions"
+    assert why_not_fused(replace(QWEN_LIKE, yarn=Yarn(4.0, 64))) == "it stretches positions"
     assert why_not_fused(replace(QWEN_LIKE, mlp="relu2")) == "its MLPs are not gated"
-    assert why_not_fused(replace(QWEN_LIKE, moe=MoEConfig(4, 2, 8))) == "it is a mixture of experts"
+    assert why_not_fused(replace(QWEN_LIKE, head_dim=12)) == "its heads are 12 wide"
 
 
 def test_kernels_need_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

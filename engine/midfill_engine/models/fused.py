@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from midfill_engine.models.transformer import MLP, Transformer, TransformerBlock, TransformerConfig, head_weight
+from midfill_engine.models.moe import MixtureOfExperts
+from midfill_engine.models.transformer import Transformer, TransformerBlock, TransformerConfig, head_weight
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
+from midfill_kernels.experts import Experts, mix_experts
 from midfill_kernels.launch import ROW_BUCKETS
 from midfill_kernels.matmul import gated_matmul, matmul
 from midfill_kernels.norm import add_rms_norm
@@ -34,7 +36,8 @@ class Sizes:
 @dataclass(frozen=True)
 class Layer:
     """Weights: `qkv` [(H + 2K)E, D], `out` [D, HE], `up` [2F, D] with the gate's rows first, `down` [D, F]. The
-    `head_gains` belong to the norms of queries and keys.
+    `head_gains` belong to the norms of queries and keys. In a mixture of `experts`, `up` and `down` are those of the
+    expert that every row goes through, None without one.
     """
 
     attention_gain: Tensor | None
@@ -43,8 +46,9 @@ class Layer:
     head_gains: tuple[Tensor, Tensor] | None
     out: Tensor
     mlp_gain: Tensor | None
-    up: Tensor
-    down: Tensor
+    up: Tensor | None
+    down: Tensor | None
+    experts: MixtureOfExperts | None = None
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,19 @@ class FusedModel:
             mixed = cached_attention(q, (keys, values), cache, rows.schedule, layer=index)
             parts = matmul(mixed, layer.out)
             stream, normed = add_rms_norm(parts, stream, layer.mlp_gain, self.config.norm_eps)
-            parts = matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down)
+            parts = self._feed_forward(layer, normed)
         return add_rms_norm(parts, stream, self.final_gain, self.config.norm_eps)[1]
+
+    def _feed_forward(self, layer: Layer, normed: Tensor) -> Tensor:
+        """The layer's MLP or experts as partial sums [S, R, D] in fp32."""
+        sums: list[Tensor] = []
+        if layer.experts is not None:
+            chosen, weights = layer.experts.route(normed)
+            matrices = Experts(layer.experts.gate, layer.experts.up, layer.experts.down)
+            sums.append(mix_experts(normed, matrices, chosen, weights))
+        if layer.up is not None and layer.down is not None:
+            sums.append(matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down))
+        return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
@@ -98,7 +113,7 @@ def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
 
 
 def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
-    """The weights of `transformer`, shared and not copied, and a cache of `num_slots`. Gated dense layers only."""
+    """The weights of `transformer`, shared and not copied, and a cache of `num_slots`. Gated layers only."""
     config = transformer.config
     embedding = transformer.embedding.weight.detach()
     return FusedModel(
@@ -113,7 +128,15 @@ def pack_transformer(transformer: Transformer, num_slots: int) -> FusedModel:
 
 def _pack_block(block: TransformerBlock) -> Layer:
     attention, mlp = block.attention, block.mlp
-    assert isinstance(mlp, MLP) and mlp.gate is not None, "gated dense layers only"
+    experts: MixtureOfExperts | None = None
+    gate_up_down: list[nn.Linear] = []
+    if isinstance(mlp, MixtureOfExperts):
+        experts = mlp
+        if mlp.shared is not None:
+            gate_up_down = [mlp.shared["gate"], mlp.shared["up"], mlp.shared["down"]]  # type: ignore[list-item]
+    else:
+        assert mlp.gate is not None, "gated layers only"
+        gate_up_down = [mlp.gate, mlp.up, mlp.down]
     qkv = [attention.q, attention.k, attention.v]
     bias = None
     if attention.q.bias is not None:
@@ -127,8 +150,9 @@ def _pack_block(block: TransformerBlock) -> Layer:
         (gains[0], gains[1]) if len(gains) == 2 else None,
         attention.out.weight.detach().contiguous(),
         block.mlp_norm.weight,
-        _join([mlp.gate, mlp.up]),
-        mlp.down.weight.detach().contiguous(),
+        _join(gate_up_down[:2]) if gate_up_down else None,
+        gate_up_down[2].weight.detach().contiguous() if gate_up_down else None,
+        experts,
     )
 
 

@@ -126,7 +126,7 @@ class BranchStep:
 
     def _compute(self) -> Tensor:
         config = self._model.config
-        tables = rotary_tables(self._positions, config.head_dim, config.rope_base)
+        tables = rotary_tables(self._positions, config.rotary_dim, config.rope_base)
         return self._model.hidden(self._ids, Rows(tables, self.schedule, self.own, self._anchor))
 
 

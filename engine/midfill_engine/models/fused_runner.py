@@ -36,12 +36,10 @@ MAX_ERROR: Final = 0.05  # as a share of the states' norm; not 0, because the ke
 
 def why_not_fused(config: TransformerConfig) -> str | None:
     """The reason why the kernels cannot compute a transformer, or None."""
-    if config.moe is not None:
-        return "it is a mixture of experts"
     if config.mlp != "swiglu":
         return "its MLPs are not gated"
-    if config.rotary_dim != config.head_dim or config.yarn is not None:
-        return "it rotates a part of each head, or stretches positions"
+    if config.yarn is not None:
+        return "it stretches positions"
     if config.head_dim & (config.head_dim - 1):
         return f"its heads are {config.head_dim} wide"
     return None
@@ -384,7 +382,7 @@ class Step:
         self._work = Mirror(fields, device)
         self._host_schedule = replace(roomy, **self._work.host)  # type: ignore[arg-type]
         self._last_schedule: CachedSchedule | None = None  # the one that `rows` holds
-        tables = torch.zeros(2, bucket, heads.width // 2, device=device)
+        tables = torch.zeros(2, bucket, model.config.rotary_dim // 2, device=device)
         own = make_room(model.config, bucket, model.embedding)
         self.rows = Rows((tables[0], tables[1]), replace(roomy, **self._work.device), own)  # type: ignore[arg-type]
         self._host_predictions = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
@@ -426,7 +424,7 @@ class Step:
     def _compute(self) -> tuple[Tensor, Tensor]:
         ids, positions, of_row = (self._input.device[name] for name in INPUTS)
         config = self.model.config
-        tables = rotary_tables(positions, config.head_dim, config.rope_base)
+        tables = rotary_tables(positions, config.rotary_dim, config.rope_base)
         for own_table, table in zip(self.rows.tables, tables, strict=True):
             own_table.copy_(table)
         normed = self.model.hidden(ids, self.rows)

@@ -54,10 +54,13 @@ class MixtureOfExperts(nn.Module):
         rows = x.reshape(-1, x.shape[-1])  # [R, D]
         chosen, weights = self.route(rows)
         mixed = torch.zeros_like(rows)
-        for expert in sorted(set(chosen.flatten().tolist())):
-            where, slot = (chosen == expert).nonzero(as_tuple=True)
-            out = self.expert(pad_rows(rows[where]), expert)[: len(where)]
-            mixed.index_add_(0, where, out * weights[where, slot, None])
+        by_expert = chosen.flatten().argsort(stable=True)  # choices of all rows; one expert's are in the rows' order
+        counts = torch.bincount(chosen.flatten(), minlength=self.config.num_experts).tolist()  # the only wait
+        for expert, choices in enumerate(torch.split(by_expert, counts)):
+            if len(choices):
+                where = choices // chosen.shape[1]
+                out = self.expert(pad_rows(rows[where]), expert)[: len(where)]
+                mixed.index_add_(0, where, out * weights.flatten()[choices, None])
         if self.shared is not None:
             mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
         return mixed.view_as(x)
@@ -85,7 +88,7 @@ class MixtureOfExperts(nn.Module):
 
     def _within_groups(self, ranked: Tensor) -> Tensor:
         """Scores [R, X], minus infinity outside the groups whose two best experts have the highest sums."""
-        groups = ranked.view(len(ranked), self.config.num_groups, -1)  # [R, G, X/G]
+        groups = ranked.unflatten(1, (self.config.num_groups, -1))  # [R, G, X/G]
         sums = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
         best = sums.topk(self.config.num_chosen_groups, dim=-1).indices
         is_best = torch.zeros_like(sums, dtype=torch.bool).scatter(1, best, True)
