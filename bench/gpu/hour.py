@@ -47,6 +47,7 @@ BENCHES: Final = {  # by the name of the record
     "causal": "gpu.causal --seconds 35",
     "serving-7B": "gpu.serving --shape 7B --repeats 5",
     "serving-7B-blocks": "gpu.serving --shape 7B --family sdar --repeats 5",
+    "serving-16B-A1B": "gpu.serving --shape 16B-A1B --family llada2 --repeats 3",
     "operators": "gpu.operators --no-rivals --repeats 50",
     "serving-0.5B": "gpu.serving --shape 0.5B --repeats 5",
 }

@@ -2,7 +2,8 @@
 
     python -m bench gpu.serving [--shape 7B] [--family dream] [--cache dual] [--json FILE]
 
-`--family sdar` times a block-causal model, whose steps are by blocks of four tokens. Times include tokenization,
+`--family sdar` times a block-causal model, whose steps are by blocks of four tokens, and `--family llada2 --shape
+16B-A1B` a mixture of experts. Times include tokenization,
 sampling and the canvas on the host, as for users of `midfill serve`. Every forward settles a fixed number of tokens, so
 figures are about speed only. Variants take turns, so that all see the same machine. Interpreted on a CPU
 (`TRITON_INTERPRET=1`) all runs at toy size, and times mean nothing.
@@ -45,6 +46,7 @@ TESTS: Final = (
     "test_matmul.py",
     "test_rotary.py",
     "test_cached_attention.py",
+    "test_experts.py",
     "test_head.py",
 )
 GAP: Final = 64
@@ -82,7 +84,7 @@ def make_model(
         model = Model(changed)
     model = model.to_empty(device=device).to(dtype).eval().requires_grad_(False)
     for parameter in model.parameters():
-        parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() == 2 else parameter.fill_(1)
+        parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() > 1 else parameter.fill_(1)
     num_parameters = sum(part.numel() for part in model.parameters())
     return LoadedModel(model, small.tokenizer, changed, num_parameters, small.files)
 
@@ -180,7 +182,7 @@ def run(
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     loaded = make_model(family, SHAPES[name], context, device, dtype)
     runtimes = {each: open_runtime(family, loaded, name, each) for each in operators}
-    gap = GAP if name != "toy" else 8
+    gap = 8 if name.startswith("toy") else GAP
     fills = measure(runtimes, caches, context, gap, repeats)
     return {"machine": describe(device), "family": family.name, "fills": fills}
 
@@ -197,15 +199,23 @@ def main(
     toy = not torch.cuda.is_available()
     if toy and not is_interpreted():
         sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
-    chosen = "toy" if toy else shape
+    has_experts = SHAPES[shape].moe is not None
+    chosen = shape
+    if toy:
+        chosen = "toy-experts" if has_experts else "toy"
     console = Console(width=130)
     red = sorted(find_red(*TESTS))
     timed = FAMILIES.find(family)
     default_caches = ["none", "dual"] if timed.attention == "bidirectional" else [CACHES_BY_ATTENTION[timed.attention]]
+    operators = ["torch"]
+    if not red:
+        operators.append("kernels")
+    if not has_experts:  # int4 leaves experts as they are
+        operators.append("int4")
     record = run(
         timed,
         chosen,
-        ["torch", "int4"] if red else ["torch", "kernels", "int4"],
+        operators,
         cache or default_caches,
         40 if toy else context,
         1 if toy else repeats,

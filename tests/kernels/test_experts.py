@@ -7,7 +7,8 @@ from midfill_kernels.experts import BLOCK_ROWS, Experts, assign, mix_experts, mi
 
 def draw(num_experts: int, dim: int, width: int, dtype: torch.dtype, device: torch.device) -> Experts:
     def matrices(*shape: int) -> torch.Tensor:
-        return torch.randn(num_experts, *shape, device=device).to(dtype) / shape[-1] ** 0.5
+        drawn: torch.Tensor = torch.randn(num_experts, *shape, device=device) / shape[-1] ** 0.5
+        return drawn.to(dtype)
 
     return Experts(matrices(width, dim), matrices(width, dim), matrices(dim, width))
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from midfill_engine.loading.runtime import open_fused
+from midfill_engine.models import fused
 from midfill_engine.models.choice import Choice
 from midfill_engine.models.fused import Sizes
 from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, group_rows, why_not_fused
-from midfill_engine.models.moe import MoEConfig
+from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
 from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig, Yarn
@@ -134,7 +135,10 @@ LLADA_MOE_LIKE = replace(ONE_LAYER, moe=MoEConfig(6, 2, 24))
 
 
 @pytest.mark.parametrize("config", [LLADA2_LIKE, LLADA_MOE_LIKE])
-def test_mixtures_of_experts_run_on_the_kernels(config: TransformerConfig, device: torch.device) -> None:
+def test_mixtures_of_experts_run_on_the_kernels(
+    config: TransformerConfig, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long passes, which torch computes, take the kernel for experts, a part of their rows at a time."""
     model = draw(config, device)
     operators = TorchOperators(device, torch.float32)
     passes = [
@@ -143,10 +147,14 @@ def test_mixtures_of_experts_run_on_the_kernels(config: TransformerConfig, devic
         make_pass(model, LONG, 3, 2),
     ]
     runner = FusedRunner(model, operators, SMALL)
-    results = runner.run(passes)
-    for found, theirs in zip(results, run_packed(model, passes, operators), strict=True):
+    results, by_torch = runner.run(passes), run_packed(model, passes, operators)
+    for found, theirs in zip(results, by_torch, strict=True):
         assert_same(found, theirs)
     assert torch.equal(runner.run(passes[1:2])[0].hidden, results[1].hidden)
+    runner.mix_long_passes()
+    monkeypatch.setattr(MixtureOfExperts, "_mix_by_torch", lambda *_: pytest.fail("by torch"))
+    monkeypatch.setattr(fused, "ROW_BUCKETS", (4,))
+    assert_same(runner.run(passes)[2], by_torch[2])
 
 
 def test_passes_agree_with_torch(device: torch.device) -> None:

@@ -99,11 +99,26 @@ class FusedModel:
         sums: list[Tensor] = []
         if layer.experts is not None:
             chosen, weights = layer.experts.route(normed)
-            matrices = Experts(layer.experts.gate, layer.experts.up, layer.experts.down)
-            sums.append(mix_experts(normed, matrices, chosen, weights))
+            sums.append(mix_experts(normed, matrices_of(layer.experts), chosen, weights))
         if layer.up is not None and layer.down is not None:
             sums.append(matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down))
         return sums[0] if len(sums) == 1 else torch.cat(sums)
+
+
+def matrices_of(experts: MixtureOfExperts) -> Experts:
+    return Experts(experts.gate, experts.up, experts.down)
+
+
+def mix_long(experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """Computes what `MixtureOfExperts.mix` does, for any number of `rows` [R, D]: a part of them at a time."""
+    if not len(rows):
+        return rows
+    mixed = []
+    for start in range(0, len(rows), ROW_BUCKETS[-1]):
+        part = slice(start, start + ROW_BUCKETS[-1])
+        sums = mix_experts(rows[part], matrices_of(experts), chosen[part], weights[part])
+        mixed.append(sums.sum(dim=0).to(rows.dtype))
+    return torch.cat(mixed)
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:

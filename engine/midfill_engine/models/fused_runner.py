@@ -6,7 +6,7 @@ rows are beside it. So a result never depends on the other passes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
-from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room, pack_transformer
+from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room, mix_long, pack_transformer
 from midfill_engine.models.fused_branches import BranchRunner, unstack, write_to_room
+from midfill_engine.models.moe import MixtureOfExperts
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
 from midfill_engine.models.sequence import Array
@@ -202,6 +203,14 @@ class FusedRunner:
         error = float((by_kernels.hidden.float() - expected).norm() / expected.norm())
         if not error <= MAX_ERROR:
             raise OperatorsError(f"the kernels' results differ from torch's by {error:.0%} on this device")
+
+    def mix_long_passes(self) -> None:
+        """Lets torch, which computes long passes, take the kernel for experts. Call it after `check`, which compares
+        the kernels with torch alone.
+        """
+        for block in self._transformer.blocks:
+            if isinstance(block.mlp, MixtureOfExperts):
+                block.mlp.mix = partial(mix_long, block.mlp)
 
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps create them again."""

@@ -1,5 +1,6 @@
 """The mixture of experts of LLaDA-MoE and LLaDA2.x: routing and expert matrices. Knows rows of hidden states only."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,7 +32,11 @@ class MoEConfig:
 
 
 class MixtureOfExperts(nn.Module):
-    """`gate`, `up` [X, F, D] and `down` [X, D, F] hold the matrices of X experts of width F."""
+    """`gate`, `up` [X, F, D] and `down` [X, D, F] hold the matrices of X experts of width F. `mix`, if set, computes
+    what `_mix_by_torch` does.
+    """
+
+    mix: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def __init__(self, dim: int, config: MoEConfig) -> None:
         super().__init__()
@@ -53,6 +58,13 @@ class MixtureOfExperts(nn.Module):
         """Maps `x` [..., D] to [..., D]."""
         rows = x.reshape(-1, x.shape[-1])  # [R, D]
         chosen, weights = self.route(rows)
+        mixed = (self.mix or self._mix_by_torch)(rows, chosen, weights)
+        if self.shared is not None:
+            mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
+        return mixed.view_as(x)
+
+    def _mix_by_torch(self, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """For `rows` [R, D] the sum [R, D] of the outputs of the `chosen` [R, k] experts times their `weights`."""
         mixed = torch.zeros_like(rows)
         by_expert = chosen.flatten().argsort(stable=True)  # choices of all rows; one expert's are in the rows' order
         counts = torch.bincount(chosen.flatten(), minlength=self.config.num_experts).tolist()  # the only wait
@@ -61,9 +73,7 @@ class MixtureOfExperts(nn.Module):
                 where = choices // chosen.shape[1]
                 out = self.expert(pad_rows(rows[where]), expert)[: len(where)]
                 mixed.index_add_(0, where, out * weights.flatten()[choices, None])
-        if self.shared is not None:
-            mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
-        return mixed.view_as(x)
+        return mixed
 
     def expert(self, rows: Tensor, index: int) -> Tensor:
         """The output [R, D] of the expert `index` for `rows` [R, D]."""
@@ -88,7 +98,8 @@ class MixtureOfExperts(nn.Module):
 
     def _within_groups(self, ranked: Tensor) -> Tensor:
         """Scores [R, X], minus infinity outside the groups whose two best experts have the highest sums."""
-        groups = ranked.unflatten(1, (self.config.num_groups, -1))  # [R, G, X/G]
+        num_groups = self.config.num_groups
+        groups = ranked.view(len(ranked), num_groups, ranked.shape[1] // num_groups)  # [R, G, X/G]
         sums = groups.topk(2, dim=-1).values.sum(dim=-1)  # [R, G]
         best = sums.topk(self.config.num_chosen_groups, dim=-1).indices
         is_best = torch.zeros_like(sums, dtype=torch.bool).scatter(1, best, True)
