@@ -2,7 +2,6 @@
 
 import ast
 import io
-import re
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -12,6 +11,7 @@ from typing import Final
 from midfill_infill.refactor.generating import hints
 from midfill_infill.refactor.planning.calls import find_calls
 from midfill_infill.refactor.planning.queries import find_matches
+from midfill_infill.refactor.planning.recipes.migrate_call import read_word
 from midfill_infill.refactor.writing.imports import bound_name, find_undefined
 from midfill_infill.refactor.writing.quoted import unquote
 from midfill_infill.syntax.captures import Function
@@ -115,7 +115,6 @@ def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str 
     return "the fill is not a single call"
 
 
-_COLON: Final = re.compile(r"(?<!:):(?!:)")
 PROMISES: Final[dict[str, Promise]] = {
     "add-type-hints": keeps_signature,
     "add-docstrings": keeps_code,
@@ -129,7 +128,7 @@ def find_promise(recipe: str | None) -> Promise:
     for None, and for calls whose new function the user has not named.
     """
     name, _, word = (recipe or "").partition("=")
-    if name == "migrate-call" and not _COLON.search(word):
+    if name == "migrate-call" and not read_word(word)[1]:
         return keeps_functions
     return PROMISES.get(name, keeps_functions)
 
