@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,45 @@ def test_conditions_know_other_languages(name: str) -> None:
     assert found(Selection(where=("has TODO",)), WHERE[name], name) == ["a"]
     assert found(Selection(where=("calls f",)), WHERE[name], name) == ["a"]
     assert found(Selection(where=("has docstring",)), WHERE[name], name)[-1:] == ["b"]
+
+
+LONG = {
+    "docstring.js": ("// a\nfunction f{0}() {{}}\n", Selection(where=("has docstring",))),
+    "calls.py": ("def f{0}():\n    g()\n", Selection(where=("calls g",))),
+    "words.py": ("def f{0}():\n    # a TODO\n    g()\n", Selection(where=("has TODO",))),
+    "again.py": ("x = old.load({0})\nx.y()\n", Selection(recipe="migrate-call=old.load:new.read")),
+}
+
+
+def count_calls(run: Callable[[], object]) -> int:
+    """How many functions of Python `run` calls."""
+    num_calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal num_calls
+        num_calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return num_calls
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_ten_times_the_file_takes_about_ten_times_as_long(name: str) -> None:
+    item, selection = LONG[name]
+
+    def select(num_items: int) -> None:
+        code = "import old\n" if name.endswith(".py") else ""
+        code += "".join(item.format(number) for number in range(num_items))
+        document = Document(code.encode(), find_language(Path(name)), Path(name))
+        assert len(selection.find(document, name)) == num_items
+        assert [*selection.list_unfollowed(document, name)] == []
+
+    select(1)  # fills the caches that all documents share
+    assert count_calls(lambda: select(200)) < 13 * count_calls(lambda: select(20))
 
 
 PUBLIC = """__all__ = ["shown", "Shown"]

@@ -1,9 +1,10 @@
 """Finds the calls of a document, and resolves their names to dotted paths by what binds them there."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from typing import Final
 
 import tree_sitter
@@ -46,11 +47,15 @@ class CallSite:
     start: int
     end: int
     name: str
-    meaning: Meaning
+    resolve: Callable[[], Meaning] = field(repr=False, compare=False)
     is_broken: bool
     is_optional: bool = False
     is_template: bool = False
     chain: tuple[bool, ...] = ()
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        return self.resolve()
 
     def calls(self, pattern: str) -> bool:
         """True if this certainly calls the function `pattern`, whose path may have further names in front."""
@@ -109,7 +114,7 @@ def find_calls(document: Document) -> Iterator[CallSite]:
             start,
             call.end_byte,
             name,
-            _resolve(scopes, match, name, written),
+            partial(_resolve, scopes, match, name, written),
             call.has_error,
             any(child.type in _CHAINS for child in call.children),
             arguments is not None and arguments.type == "template_string",

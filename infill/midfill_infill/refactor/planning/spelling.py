@@ -25,7 +25,7 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
         return None  # these languages know only imported names, and each is bound to something else here
     parts = dotted.split(".")
     if document.language == "python" and len(parts) > 1:
-        return _add_import(document, dotted)
+        return document.derive(_add_import, dotted)
     written = parts
     if "/" in new:
         num_written = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0)

@@ -45,7 +45,7 @@ def _read_exports(document: Document) -> frozenset[bytes] | None:
     """The names in `__all__`; None without one."""
     if document.syntax is None or not _EXPORTS.search(document.source):
         return None
-    statements = [node.text or b"" for node in document.syntax.parse(document.source).root_node.children]
+    statements = [node.text or b"" for node in document.syntax.parse_once(document.source).root_node.children]
     return frozenset(name for text in statements if text.startswith(b"__all__") for name in _WORD.findall(text))
 
 
