@@ -10,7 +10,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.refactor.planning.binders import BINDERS, Binders, list_names
-from midfill_infill.refactor.planning.imported import READERS, destructure, find_required, plain
+from midfill_infill.refactor.planning.imported import destructure, find_required, plain, read_import
 from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
@@ -115,7 +115,7 @@ class Bindings:
                 continue
             node = match["import"][0]
             kind = {"python": "function", "cpp": "here"}.get(self.language, "block")
-            for name, path in READERS[self.language](text_of(node)):
+            for name, path in read_import(node, self.language):
                 bound_name = name
                 if self.language == "python" and name == path and "." in name:
                     bound_name, _, _ = name.partition(".")  # `import a.b` binds `a`

@@ -7,6 +7,7 @@ from typing import Final
 
 import tree_sitter
 
+from midfill_infill.refactor.planning.queries import find_comments
 from midfill_infill.syntax.captures import text_of
 
 Pair = tuple[str, str]
@@ -148,7 +149,7 @@ def _cpp(text: str) -> Iterator[Pair]:
             yield path.rpartition(".")[2], path
 
 
-READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
+_READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
     "python": _python,
     "java": _java,
     "go": _go,
@@ -156,6 +157,15 @@ READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
     "cpp": _cpp,
     **dict.fromkeys(("javascript", "typescript", "tsx"), _ecmascript),
 }
+
+
+def read_import(statement: tree_sitter.Node, language: str) -> Iterator[Pair]:
+    """The pairs of an import statement, whatever its comments say."""
+    text = bytearray(statement.text or b"")
+    for comment in find_comments(statement):
+        start, end = (byte - statement.start_byte for byte in comment.byte_range)
+        text[start:end] = b" " * (end - start)
+    return _READERS[language](text.decode("utf-8", "replace"))
 
 
 def find_required(node: tree_sitter.Node | None) -> str | None:

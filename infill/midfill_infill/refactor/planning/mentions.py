@@ -8,7 +8,7 @@ import tree_sitter
 
 from midfill_infill.refactor.planning.bindings import SCRIPTS, list_above
 from midfill_infill.refactor.planning.calls import matches, stands_for
-from midfill_infill.refactor.planning.imported import READERS, plain
+from midfill_infill.refactor.planning.imported import plain, read_import
 from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
 from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
@@ -163,7 +163,7 @@ class _Mentions:
         """The remark on an import statement: whether it offers the function to others."""
         text = text_of(statement)
         language = self._document.language or ""
-        for name, path in READERS[language](text):
+        for name, path in read_import(statement, language):
             is_named_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
             if not is_named_again and not self._is_offered(statement):
                 continue
