@@ -118,7 +118,7 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
 
 def _list_given(repository: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
     """The paths `given` (absolute or relative to the working folder), relative to the root, without ignored ones."""
-    names = [_below_root(repository.root, name) for name in dict.fromkeys(given)]
+    names = list(dict.fromkeys(_below_root(repository.root, name) for name in given))
     ignored = walk.find_ignored(repository, names)
     for name in names:
         if (repository.root / name).is_dir():
