@@ -249,7 +249,7 @@ IMPORTED = [
     ("cpp", "using namespace old;\nint f() { return api::load(1) + load(2); }\n", "1"),
     ("rust", "use old::api::{\n    save, // it, too\n    load,\n};\nfn f() { load(1) }\n", "1"),
     ("javascript", "import {\n  save, // from 'x'\n  load,\n} from 'old/api';\nload(1);\n", "1"),
-    ("go", 'package p\n\nimport (\n\t"x.org/old/api" // no "other/api"\n)\n\nfunc f() { api.Load(1) }\n', "1"),
+    ("go", 'package p\n\nimport (\n\t"x.org/old/api" // "other/api"\n)\n\nfunc f() { api.Load(1) }\n', "1"),
     ("cpp", "using old::api::load /* it */;\nint f() { return load(1); }\n", "1"),
     ("cpp", "int f() { using old::api::load; return load(1); }\nint g() { return load(2); }\n", "1"),
     ("cpp", "int f() { using namespace old::api; return load(1); }\nint g() { return load(2); }\n", "1"),
