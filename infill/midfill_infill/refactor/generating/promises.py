@@ -139,7 +139,7 @@ _BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 def _read_code(document: Document) -> str | None:
     """The syntax tree of a Python module without docstrings, as text; None if it cannot be parsed."""
     try:
-        tree = ast.parse(document.source.decode("utf-8", "replace"))
+        tree = ast.parse(document.source.decode("utf-8-sig", "replace"))
     except (SyntaxError, ValueError, RecursionError):
         return None
     for node in ast.walk(tree):
