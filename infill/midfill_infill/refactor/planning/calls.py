@@ -57,12 +57,10 @@ class CallSite:
     def meaning(self) -> Meaning:
         return self.resolve()
 
-    def calls(self, pattern: str) -> bool:
-        """True if this certainly calls the function `pattern`, whose path may have further names in front."""
-        return not self.meaning.doubt and self.may_call(pattern)
-
     def may_call(self, pattern: str) -> bool:
-        """Like `calls`, but True also if the meaning of the name is in doubt."""
+        """True if this calls the function `pattern`, whose path may have further names in front, or if that is in doubt
+        (`meaning.doubt`).
+        """
         return matches(pattern, self.name, self.meaning)
 
     def may_be_method(self, pattern: str) -> bool:
