@@ -232,6 +232,7 @@ IMPORTED = [
     ("rust", "use old::api::load as l;\nmod m { fn g() { super::l(1); l(2); } }\n", "1"),
     ("javascript", "const m = await import(/* later */ 'old/api');\nm.load(1);\n", "1"),
     ("python", "from old import api\n(api).load(1)\napi.\\\n  load(2)\nf(api).load(3)\n", "1 2"),
+    ("python", "from old import api\r\napi.\\\r\n  load(1)\r\n", "1"),
     ("python", "from old.api import load\n(load)(1)\n", "1"),
     ("rust", "use old::api::*;\nuse std::io::*;\nfn f() { load(1) }\n", "1"),
     (

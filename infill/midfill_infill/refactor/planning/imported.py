@@ -27,7 +27,7 @@ _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 
 def plain(name: str) -> str:
     """A name as a dotted path, without white space, type arguments and language-specific syntax."""
-    text = "".join(name.replace("\\\n", "").split())
+    text = "".join(name.split()).replace("\\", "")  # with Python's joined lines
     before = ""
     while text != before:  # type arguments and brackets are nested
         before = text
@@ -195,26 +195,19 @@ def find_required(node: tree_sitter.Node | None) -> str | None:
 
 def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sitter.Node, str]]:
     """The nodes of the names that a JavaScript pattern takes out of the module or value `path`, with their paths."""
-    inner: tree_sitter.Node | None = None
-    inner_path = path
     if pattern.type == "identifier":
         yield pattern, path
     elif pattern.type == "shorthand_property_identifier_pattern":
-        yield pattern, path if pattern.parent is None else _member(path, text_of(pattern))
-    elif pattern.type in ("required_parameter", "optional_parameter"):
-        inner = pattern.child_by_field_name("pattern")
-    elif pattern.type == "object_pattern":
+        yield pattern, _member(path, text_of(pattern))
+    elif pattern.type in ("object_pattern", "rest_pattern"):
         for child in pattern.named_children:
             yield from destructure(child, path)
     elif pattern.type == "pair_pattern":
         key = pattern.child_by_field_name("key")
-        inner = pattern.child_by_field_name("value")
-        if key is None:
-            return
-        inner_path = _member(path, text_of(key))
-    elif pattern.type in ("object_assignment_pattern", "assignment_pattern"):
-        inner = pattern.child_by_field_name("left")
-    elif pattern.type == "rest_pattern" and pattern.named_children:
-        inner = pattern.named_children[0]
-    if inner is not None:
-        yield from destructure(inner, inner_path)
+        value = pattern.child_by_field_name("value")
+        if key is not None and value is not None:
+            yield from destructure(value, _member(path, text_of(key)))
+    else:  # a parameter with a type, or a target with a default
+        inner = pattern.child_by_field_name("pattern") or pattern.child_by_field_name("left")
+        if inner is not None:
+            yield from destructure(inner, path)
