@@ -135,9 +135,8 @@ def _module_name(path: PurePath, packages: Collection[PurePath]) -> str | None:
         del parts[-1]
     if not parts or not all(part.isidentifier() for part in parts):
         return None
-    if parts[0] in ("tests", "test", "docs", "examples", "scripts") or parts[-1].startswith("test_"):
-        return None
-    if parts[-1] in ("setup", "conftest", "__main__"):
+    is_script = parts[-1].startswith("test_") or parts[-1] in ("setup", "conftest", "__main__")
+    if is_script or parts[0] in ("tests", "test", "docs", "examples", "scripts"):
         return None
     return ".".join(parts)
 

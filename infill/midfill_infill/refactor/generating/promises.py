@@ -21,6 +21,10 @@ from midfill_infill.text.spans import Edit, Patch
 
 Promise = Callable[[Document, Edit, Collection[str]], str | None]
 """Says how a fill breaks a promise, given its document, its edit and the imports that it needs; None if it does not."""
+Header = tuple[tuple[str, ...], bytes]
+"""A function's path, and the text of its decorators and signature, which is empty unless a fill touches that."""
+_DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+_BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
@@ -133,9 +137,6 @@ def find_promise(recipe: str | None) -> Promise:
     return PROMISES.get(name, keeps_functions)
 
 
-_BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
-
-
 def _read_code(document: Document) -> str | None:
     """The syntax tree of a Python module without docstrings, as text; None if it cannot be parsed."""
     try:
@@ -146,11 +147,6 @@ def _read_code(document: Document) -> str | None:
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node):
             del node.body[0]
     return ast.dump(tree)
-
-
-_DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-Header = tuple[tuple[str, ...], bytes]
-"""A function's path, and the text of its decorators and signature, which is empty unless a fill touches that."""
 
 
 def _list_functions(
@@ -228,11 +224,9 @@ def _has_code(document: Document, start: int, end: int) -> bool:
 def _is_empty(document: Document, start: int, end: int) -> bool:
     """True if the innermost function around a range has no statement."""
     first, last = document.to_source(start), document.to_source(end)
-    innermost: Function | None = None
-    for function in outline(document).functions:
-        if function.head < first and last <= _find_end(document, function):
-            innermost = function
-    return innermost is not None and not innermost.statements
+    functions = outline(document).functions
+    around = [function for function in functions if function.head < first and last <= _find_end(document, function)]
+    return bool(around) and not around[-1].statements
 
 
 def _list_call_spans(document: Document) -> set[tuple[int, int]]:

@@ -46,10 +46,6 @@ class Binding:
     written: str = ""
     space: str = ""
 
-    @property
-    def size(self) -> int:
-        return self.end - self.start
-
 
 class Bindings:
     """The bindings of a document, and where its scopes are. All positions are bytes of the document's source."""
@@ -135,8 +131,9 @@ class Bindings:
         """
         bodies = defaultdict[str, list[tree_sitter.Node]](list)
         for node in self._list_nodes(self._rules.namespaces):
-            names = [_name_of(outer) for outer in (node, *list_above(node)) if outer.type == node.type]
-            path = plain(".".join(filter(None, reversed(names))))
+            namespaces = [outer for outer in (node, *list_above(node)) if outer.type == node.type]
+            names = [outer.child_by_field_name("name") for outer in reversed(namespaces)]
+            path = plain(".".join(text_of(name) for name in names if name is not None))
             body = node.child_by_field_name("body")
             if body is not None and path:
                 bodies[path].append(body)
@@ -200,7 +197,7 @@ class Bindings:
                 around = [binding for binding in named.get(name, ()) if binding.start <= start < binding.end]
                 if not around:
                     continue
-                innermost = min(around, key=lambda binding: binding.size)
+                innermost = min(around, key=lambda binding: binding.end - binding.start)
                 key = (name, innermost.start, innermost.end)
                 if start in paths or counts[key] < _MAX_REASSIGNMENTS:
                     counts[key] += 1
@@ -321,14 +318,6 @@ def list_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     while above is not None:
         yield above
         above = above.parent
-
-
-def _name_of(node: tree_sitter.Node) -> str:
-    """The name of a definition; empty if it has none."""
-    name = node.child_by_field_name("name")
-    if name is None:
-        return ""
-    return text_of(name)
 
 
 def _kind_of(pattern: tree_sitter.Node) -> str:

@@ -97,20 +97,17 @@ class Selection:
                 around = _around(document, document.to_source(hole.start_byte))
             yield hole, around
 
-    def _find_holes(self, document: Document) -> Iterator[Hole]:
+    def _find_holes(self, document: Document) -> Iterable[Hole]:
         """The holes of the query, or of the recipe; with both, the recipe's holes inside of the query's holes."""
+        queried = _find_queried(document, self.query)
         if self.recipe is None:
-            if self.query is not None:
-                yield from _find_queried(document, self.query)
-            return
+            return queried
         recipe, word = get_recipe(self.recipe)
+        found = recipe.find(document, word)
         if self.query is None:
-            yield from recipe.find(document, word)
-            return
-        spans = [(hole.start_byte, hole.end_byte) for hole in _find_queried(document, self.query)]
-        for hole in recipe.find(document, word):
-            if any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
-                yield hole
+            return found
+        spans = [(hole.start_byte, hole.end_byte) for hole in queried]
+        return [hole for hole in found if any(a <= hole.start_byte and hole.end_byte <= b for a, b in spans)]
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         """True if the functions around a place meet `stubs`, `names` and `where`, each by any of them."""
@@ -162,11 +159,10 @@ def _compile(query: str, language: str) -> tree_sitter.Query | str:
     return compiled if "fill" in names else "it has no capture @fill"
 
 
-def _find_queried(document: Document, query: str) -> Iterator[Hole]:
-    """The holes that a query captures; none in a language whose grammar rejects it."""
-    if document.language is None or isinstance(_compile(query, document.language), str):
-        return iter(())
-    return find_holes(document, query)
+def _find_queried(document: Document, query: str | None) -> Iterator[Hole]:
+    """The holes that a query captures; none without one, or in a language whose grammar rejects it."""
+    if query is not None and document.language is not None and not isinstance(_compile(query, document.language), str):
+        yield from find_holes(document, query)
 
 
 _FORM: Final = re.compile(
