@@ -197,6 +197,7 @@ LONG = {
     "docstring.js": ("// a\nfunction f{0}() {{}}\n", Selection(where=("has docstring",))),
     "calls.py": ("def f{0}():\n    g()\n", Selection(where=("calls g",))),
     "words.py": ("def f{0}():\n    # a TODO\n    g()\n", Selection(where=("has TODO",))),
+    "space.cpp": ("int f{0}() {{ return old::load(1); }}\n", Selection(recipe="migrate-call=old::load:b::c")),
     "again.py": ("x = old.load({0})\nx.y()\n", Selection(recipe="migrate-call=old.load:new.read")),
 }
 
@@ -222,8 +223,8 @@ def test_ten_times_the_file_takes_about_ten_times_as_long(name: str) -> None:
     item, selection = LONG[name]
 
     def select(num_items: int) -> None:
-        code = "import old\n" if name.endswith(".py") else ""
-        code += "".join(item.format(number) for number in range(num_items))
+        code = "".join(item.format(number) for number in range(num_items))
+        code = {".py": f"import old\n{code}", ".cpp": f"namespace a {{\n{code}}}\n"}.get(Path(name).suffix, code)
         document = Document(code.encode(), find_language(Path(name)), Path(name))
         assert len(selection.find(document, name)) == num_items
         assert [*selection.list_unfollowed(document, name)] == []

@@ -41,15 +41,22 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
 
 def _list_imported(document: Document, dotted: str, at: int) -> Iterator[str]:
     """The names for the path `dotted` by the imports that are known at a byte."""
+    for binding, name in document.derive(_list_importing, dotted):
+        if _is_bound_before(document, binding, at):
+            yield name
+
+
+def _list_importing(document: Document, dotted: str) -> list[tuple[Binding, str]]:
+    """The imports of the path `dotted` or of what that is a member of, each with the name that it gives to the path."""
+    importing: list[tuple[Binding, str]] = []
     for binding in read_scopes(document).imports:
-        path = binding.path
+        path = binding.path or ""
         if binding.written.startswith(f"{path}."):
             path = binding.written
-        if path is None or not _is_bound_before(document, binding, at):
-            continue
         prefix = next((end for end in _list_ends(document, path) if _is_prefix(end, dotted)), None)
         if prefix is not None:
-            yield binding.written + dotted[len(prefix) :]
+            importing.append((binding, binding.written + dotted[len(prefix) :]))
+    return importing
 
 
 def _list_ends(document: Document, path: str) -> Iterator[str]:
