@@ -47,7 +47,7 @@ class CallSite:
     start: int
     end: int
     name: str
-    resolve: Callable[[], Meaning] = field(repr=False, compare=False)
+    find_meaning: Callable[[], Meaning] = field(repr=False, compare=False)
     is_broken: bool
     is_optional: bool = False
     is_template: bool = False
@@ -55,12 +55,10 @@ class CallSite:
 
     @cached_property
     def meaning(self) -> Meaning:
-        return self.resolve()
+        return self.find_meaning()
 
     def may_call(self, pattern: str) -> bool:
-        """True if this calls the function `pattern`, whose path may have further names in front, or if that is in doubt
-        (`meaning.doubt`).
-        """
+        """True if this may call the function `pattern`, whose path may have further names in front."""
         return matches(pattern, self.name, self.meaning)
 
     def may_be_method(self, pattern: str) -> bool:

@@ -106,8 +106,8 @@ class Selection:
         found = recipe.find(document, word)
         if self.query is None:
             return found
-        spans = [(hole.start_byte, hole.end_byte) for hole in queried]
-        return [hole for hole in found if any(a <= hole.start_byte and hole.end_byte <= b for a, b in spans)]
+        spans = [range(hole.start_byte, hole.end_byte + 1) for hole in queried]
+        return (hole for hole in found if any(hole.start_byte in span and hole.end_byte in span for span in spans))
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         """True if the functions around a place meet `stubs`, `names` and `where`, each by any of them."""

@@ -17,7 +17,11 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     """How to write the function `new` in place of a call; None if each name for it means something else there."""
     separator = "::" if "::" in new or document.language == "rust" else "."
     dotted = plain(new)
-    imported = [name.replace(".", separator) for name in _list_imported(document, dotted, call.start)]
+    imported = [
+        name.replace(".", separator)
+        for binding, name in document.derive(_list_importing, dotted)
+        if _is_bound_before(document, binding, call.start)
+    ]
     fitting = [name for name in imported if _certainly_means(document, name, dotted, call)]
     if fitting:
         return min(fitting, key=len), ()
@@ -37,13 +41,6 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     if is_taken:
         return None
     return separator.join(written), ()
-
-
-def _list_imported(document: Document, dotted: str, at: int) -> Iterator[str]:
-    """The names for the path `dotted` by the imports that are known at a byte."""
-    for binding, name in document.derive(_list_importing, dotted):
-        if _is_bound_before(document, binding, at):
-            yield name
 
 
 def _list_importing(document: Document, dotted: str) -> list[tuple[Binding, str]]:
