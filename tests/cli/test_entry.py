@@ -90,6 +90,11 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(capsys: pyt
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_warning_of_pythons_parser_about_the_users_code_is_not_shown() -> None:
+    with report_failures():
+        assert compile("1 is 1", "m.py", "eval")
+
+
 def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
     ended = sh(f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone && {MIDFILL} config")
     assert (ended.returncode, ended.stdout) == (3, "")

@@ -11,6 +11,7 @@ from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.wire import InfillRequest, TextSegment
 from midfill_infill.refactor.generating.generate import generate
+from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
@@ -23,7 +24,7 @@ from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Patch
+from midfill_infill.text.spans import Edit, Patch
 
 JSON, ANY, NUMPY = "import json", "from typing import Any", "import numpy as np"
 PLACED = [
@@ -141,6 +142,29 @@ def test_a_fill_brings_what_it_needs_and_takes_it_along(tmp_path: Path) -> None:
         assert "import json" in text and "np" in text and "Any" not in text and "Box" not in text
         writer.undo([journal.hole(second.id)])
         assert path.read_text() == FILES["src/pkg/a.py"]
+
+
+@pytest.mark.parametrize(
+    ("files", "statement"),
+    [
+        (("src/pkg/m.py",), "from pkg.m import Box"),
+        (
+            ("backend/app/__init__.py", "backend/app/sub/__init__.py", "backend/app/sub/m.py"),
+            "from app.sub.m import Box",
+        ),
+        (("libs/a/src/a/__init__.py", "libs/a/src/a/m.py"), "from a.m import Box"),
+        (("__init__.py", "pkg/__init__.py", "pkg/m.py"), "from pkg.m import Box"),
+        (("space/pkg/m.py",), "from space.pkg.m import Box"),
+    ],
+)
+def test_a_module_is_imported_from_its_outermost_package(
+    tmp_path: Path, files: tuple[str, ...], statement: str
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("class Box: pass\n" if name.endswith("m.py") else "")
+    document = Document(b"def f():\n    ...\n", "python", Path("use.py"))
+    assert Resolver(tmp_path).find(document, Edit(13, 16, b"return Box()")) == (statement,)
 
 
 def test_an_import_that_somebody_uses_by_now_stays(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_given_names_that_are_ignored_are_left_out(tmp_path: Path, git: bool) ->
         init_git(tmp_path)
     found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("sub/b.py", "a.py")))
     assert found == [("a.py", "a")] and planning.examples == {"ignored": ["sub/b.py"]}
-    found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("gone.py", "a.py")))
+    found, planning = plan(tmp_path, names=tuple(str(tmp_path / name) for name in ("gone.py", "a.py", "sub/../a.py")))
     assert found == [("a.py", "a")] and planning.examples == {"no such file": ["gone.py"]}
 
 

@@ -173,14 +173,16 @@ def test_markers_defaults_and_comments_of_a_signature_stay(old: str, new: str, b
         ('\n    """Says it."""\n    x = 1\n    """"""', False),
         ('\n    """Says it.""" + f""""""', False),
         ('\n    """', False),
+        ('\n"""Says it."""', False),
     ],
 )
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_docstrings_are_docstrings_alone(new: str, is_kept: bool, encoding: str) -> None:
     source = f"# coding: {encoding}\ndef f():\n    return 1\n"
-    start = source.index(":\n    ret") + 1
-    edit = Edit(start, start, new.encode(encoding))
-    assert (keeps_code(Document(source.encode(encoding), "python"), edit, ()) is None) == is_kept
+    data = source.encode(encoding)
+    start = data.index(b":\n    ret") + 1
+    edit = Edit(start, start, new.encode(encoding.removesuffix("-sig")))
+    assert (keeps_code(Document(data, "python"), edit, ()) is None) == is_kept
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,19 @@ def test_every_example_is_of_a_recipe() -> None:
     assert EXAMPLES.keys() == REGISTRY.keys()
 
 
-@pytest.mark.parametrize(("text", "says"), [("nope", "known are"), ("migrate-call", "="), ("fill-stubs=x", "--recipe")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nope", "known are"),
+        ("migrate-call", "="),
+        ("migrate-call=load:", "="),
+        ("migrate-call=:read", "="),
+        ("migrate-call=old.load:new.read:x", "="),
+        ("migrate-call=old.load:new read", "="),
+        ("migrate-call=old.*:new.*", "="),
+        ("fill-stubs=x", "--recipe"),
+    ],
+)
 def test_a_recipe_that_is_not_understood(text: str, says: str) -> None:
     with pytest.raises(MidfillError) as raised:
         get_recipe(text)

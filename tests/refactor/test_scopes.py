@@ -232,6 +232,7 @@ IMPORTED = [
     ("rust", "use old::api::load as l;\nmod m { fn g() { super::l(1); l(2); } }\n", "1"),
     ("javascript", "const m = await import(/* later */ 'old/api');\nm.load(1);\n", "1"),
     ("python", "from old import api\n(api).load(1)\napi.\\\n  load(2)\nf(api).load(3)\n", "1 2"),
+    ("python", "from old import api\r\napi.\\\r\n  load(1)\r\n", "1"),
     ("python", "from old.api import load\n(load)(1)\n", "1"),
     ("rust", "use old::api::*;\nuse std::io::*;\nfn f() { load(1) }\n", "1"),
     (
@@ -247,6 +248,10 @@ IMPORTED = [
     ("cpp", "namespace o = old::api;\nint f() { return o::load(1) + api::load(2); }\n", "1"),
     ("cpp", 'namespace { using old::api::load; }\nextern "C" { int f() { return load(1); } }\n', "1"),
     ("cpp", "using namespace old;\nint f() { return api::load(1) + load(2); }\n", "1"),
+    ("rust", "use old::api::{\n    save, // it, too\n    load,\n};\nfn f() { load(1) }\n", "1"),
+    ("javascript", "import {\n  save, // from 'x'\n  load,\n} from 'old/api';\nload(1);\n", "1"),
+    ("go", 'package p\n\nimport (\n\t"x.org/old/api" // "other/api"\n)\n\nfunc f() { api.Load(1) }\n', "1"),
+    ("cpp", "using old::api::load /* it */;\nint f() { return load(1); }\n", "1"),
     ("cpp", "int f() { using old::api::load; return load(1); }\nint g() { return load(2); }\n", "1"),
     ("cpp", "int f() { using namespace old::api; return load(1); }\nint g() { return load(2); }\n", "1"),
     ("cpp", "int f() { namespace o = old; return o::api::load(1); }\nint g() { return o::api::load(2); }\n", "1"),

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.refactor.journal.records import spec_of
-from midfill_infill.refactor.planning.calls import find_calls
+from midfill_infill.refactor.planning.calls import CallSite, find_calls
 from midfill_infill.refactor.planning.recipes import docstrings
 from midfill_infill.refactor.planning.selection import Selection
 from midfill_infill.text.document import Document
@@ -96,6 +97,10 @@ def test_a_condition_that_is_not_understood_names_the_forms(text: str) -> None:
     assert raised.value.code == "bad_selector" and "calls NAME" in raised.value.next_step
 
 
+def certainly_calls(call: CallSite, pattern: str) -> bool:
+    return call.may_call(pattern) and not call.meaning.doubt
+
+
 CALLS = {
     "a.rs": (
         "use old::api::{load, save as s};\nuse old::api;\n"
@@ -137,7 +142,11 @@ CALLS = {
 def test_calls_are_known_by_imports(name: str) -> None:
     code, pattern, expected = CALLS[name]
     document = Document(code.encode(), find_language(Path(name)), Path(name))
-    calls = [document.source[call.start : call.end].decode() for call in find_calls(document) if call.calls(pattern)]
+    calls = [
+        document.source[call.start : call.end].decode()
+        for call in find_calls(document)
+        if certainly_calls(call, pattern)
+    ]
     assert calls == expected
     assert found(Selection(recipe=f"migrate-call={pattern}"), code, name) == expected
 
@@ -182,6 +191,46 @@ def test_conditions_know_other_languages(name: str) -> None:
     assert found(Selection(where=("has TODO",)), WHERE[name], name) == ["a"]
     assert found(Selection(where=("calls f",)), WHERE[name], name) == ["a"]
     assert found(Selection(where=("has docstring",)), WHERE[name], name)[-1:] == ["b"]
+
+
+LONG = {
+    "docstring.js": ("// a\nfunction f{0}() {{}}\n", Selection(where=("has docstring",))),
+    "calls.py": ("def f{0}():\n    g()\n", Selection(where=("calls g",))),
+    "words.py": ("def f{0}():\n    # a TODO\n    g()\n", Selection(where=("has TODO",))),
+    "space.cpp": ("int f{0}() {{ return old::load(1); }}\n", Selection(recipe="migrate-call=old::load:b::c")),
+    "again.py": ("x = old.load({0})\nx.y()\n", Selection(recipe="migrate-call=old.load:new.read")),
+}
+
+
+def count_calls(run: Callable[[], object]) -> int:
+    """How many functions of Python `run` calls."""
+    num_calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal num_calls
+        num_calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return num_calls
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_ten_times_the_file_takes_about_ten_times_as_long(name: str) -> None:
+    item, selection = LONG[name]
+
+    def select(num_items: int) -> None:
+        code = "".join(item.format(number) for number in range(num_items))
+        code = {".py": f"import old\n{code}", ".cpp": f"namespace a {{\n{code}}}\n"}.get(Path(name).suffix, code)
+        document = Document(code.encode(), find_language(Path(name)), Path(name))
+        assert len(selection.find(document, name)) == num_items
+        assert [*selection.list_unfollowed(document, name)] == []
+
+    select(1)  # fills the caches that all documents share
+    assert count_calls(lambda: select(200)) < 13 * count_calls(lambda: select(20))
 
 
 PUBLIC = """__all__ = ["shown", "Shown"]
@@ -251,10 +300,18 @@ def test_docstrings_go_where_ruff_misses_them(tmp_path: Path) -> None:
     if ruff is None:
         pytest.skip("needs ruff")
     expected = []
-    for name in ("mod.py", "_mod.py", "_pkg/mod.py", "__init__.py"):
+    files = {
+        "mod.py": PUBLIC,
+        "_mod.py": PUBLIC,
+        "_pkg/mod.py": PUBLIC,
+        "__init__.py": PUBLIC,
+        "note.py": PUBLIC.replace('"]', '",  # "hidden"\n]', 1),
+        "said.py": '"""\n__all__ is not set.\n"""\ndef f(): return 1\n',
+    }
+    for name, code in files.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(PUBLIC)
+        path.write_text(code)
         (path.parent / "__init__.py").touch()
         words = [
             ruff,
@@ -269,11 +326,18 @@ def test_docstrings_go_where_ruff_misses_them(tmp_path: Path) -> None:
         ]
         said = json.loads(subprocess.run(words, capture_output=True, check=False).stdout)
         rows = [found["location"]["row"] for found in said if found["code"] in ("D102", "D103")]
-        document = Document(PUBLIC.encode(), "python", Path(name))
+        document = Document(code.encode(), "python", Path(name))
         holes = list(docstrings.find(document, ""))
         expected.append((name, len(rows)))
         assert len(holes) == len(rows)
-    assert expected == [("mod.py", 7), ("_mod.py", 0), ("_pkg/mod.py", 0), ("__init__.py", 7)]
+    assert expected == [
+        ("mod.py", 7),
+        ("_mod.py", 0),
+        ("_pkg/mod.py", 0),
+        ("__init__.py", 7),
+        ("note.py", 7),
+        ("said.py", 1),
+    ]
 
 
 IMPORTED = {
@@ -322,12 +386,12 @@ SCOPED += [(language, code, 0) for language, codes in SHADOWED.items() for code 
 @pytest.mark.parametrize(("language", "code", "count"), SCOPED)
 def test_calls_are_resolved_where_their_imports_stand(language: str, code: str, count: int) -> None:
     document = Document(code.encode(), language)
-    calls = [call for call in find_calls(document) if call.calls("old.api.load")]
+    calls = [call for call in find_calls(document) if certainly_calls(call, "old.api.load")]
     assert len(calls) == count
     assert not any(code.encode()[call.start : call.end].startswith(b"await") for call in calls)
 
 
 def test_a_default_or_a_type_binds_no_name() -> None:
     code = "from old.api import load\n\n\ndef f(x=load, y: load = 1):\n    return load(x)\n"
-    calls = [call for call in find_calls(Document(code.encode(), "python")) if call.calls("old.api.load")]
+    calls = [call for call in find_calls(Document(code.encode(), "python")) if certainly_calls(call, "old.api.load")]
     assert len(calls) == 1

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -40,7 +41,8 @@ def report_failures(
     interrupts = list[int]()
     interrupt = MidfillError("cancelled", "interrupted", after_interrupt)
     try:
-        with _raise_interrupts(interrupts):
+        with _raise_interrupts(interrupts), warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of Python's parser, about the user's code
             yield
     except MidfillError as error:
         end(error)

@@ -59,10 +59,8 @@ class HoleResult:
 
     @property
     def is_good(self) -> bool:
-        """True for a fill that adds no syntax error and changes something."""
-        if self.fill is None or self.change is not None:
-            return False
-        return self.fill.new_errors == 0 and self.fill.new != self.fill.old
+        """True for a fill that did not fail and adds no syntax error."""
+        return self.fill is not None and self.change is None and self.fill.new_errors == 0
 
 
 @dataclass(frozen=True)

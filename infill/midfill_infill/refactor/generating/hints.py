@@ -74,16 +74,10 @@ def _has_type_arguments(node: ast.Subscript) -> bool:
         name = node.value.attr
     if name == "Literal":
         return True
-    arguments = _list_arguments(node)
-    if name == "Annotated" and all(_is_argument(argument) for argument in arguments[:1]):
-        return True
-    return all(_is_argument(argument) for argument in arguments)
-
-
-def _list_arguments(node: ast.Subscript) -> list[ast.expr]:
-    if isinstance(node.slice, ast.Tuple):
-        return node.slice.elts
-    return [node.slice]
+    arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if name == "Annotated":
+        arguments = arguments[:1]
+    return all(map(_is_argument, arguments))
 
 
 def _is_argument(node: ast.expr) -> bool:

@@ -7,9 +7,11 @@ import re
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from functools import cache, cached_property
 from importlib import import_module
-from pathlib import Path, PurePosixPath
+from itertools import takewhile
+from pathlib import Path, PurePath
 from typing import Final
 
 from midfill_infill.refactor.writing.imports import find_undefined
@@ -45,22 +47,17 @@ class Resolver:
         if undefined_before is None:
             return ()
         undefined = find_undefined(unquote(document.with_patch(Patch((edit,))).source)) or frozenset()
-        own_module = None
-        if document.path is not None:
-            own_module = _module_name(document.path.as_posix())
-        statements = (self._resolve(name, edit.replacement, own_module) for name in undefined - undefined_before)
+        assert document.path is not None, "a planned file has a path"
+        statements = [self._resolve(name, edit.replacement, document.path) for name in undefined - undefined_before]
         return tuple(sorted(filter(None, statements)))
 
-    def knows(self, name: str) -> bool:
-        """True if an import statement for the name is found."""
-        return self._resolve(name, f"{name}.".encode(), None) is not None
-
-    def _resolve(self, name: str, text: bytes, own_module: str | None) -> str | None:
-        """The statement that imports a name into `own_module`; None if none is known. A dot after the name in `text`,
-        the fill, tells that the name may be a module.
+    def _resolve(self, name: str, text: bytes, path: Path) -> str | None:
+        """The statement that imports a name into the file at `path`; None if none is known. A dot after the name in
+        `text`, the fill, tells that the name may be a module.
         """
         with self._lock:
-            imports_of, modules_of, top_modules = self._index
+            imports_of, modules_of, packages, top_modules = self._index
+        own_module = _module_name(path, packages)
         for statement, _ in sorted(imports_of[name].items(), key=lambda item: (-item[1], item[0])):  # most used first
             if statement.split()[1] != own_module:
                 return statement
@@ -78,26 +75,28 @@ class Resolver:
         return None
 
     @cached_property
-    def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[str]]:
-        """For each name its imports with the number of files, and the modules that define it; the top-level modules."""
+    def _index(self) -> tuple[dict[str, Counter[str]], dict[str, set[str | None]], set[PurePath], set[str]]:
+        """For each name its imports with the number of files, and the modules that define it; the folders of packages;
+        the top-level modules.
+        """
+        paths = [PurePath(name) for name in walk.list_files(find_repository(self._root)) if name.endswith(".py")]
+        packages = {path.parent for path in paths if path.name == "__init__.py" and len(path.parts) > 1}
         imports_of = defaultdict[str, Counter[str]](Counter)
         modules_of = defaultdict[str, set[str | None]](set)
         top_modules: set[str] = set()
-        for path in walk.list_files(find_repository(self._root)):
-            if not path.endswith(".py"):
-                continue
+        for path in paths:
             try:
                 data = (self._root / path).read_bytes()[:MAX_DOCUMENT_BYTES]
             except OSError:
                 continue
             for bound_name, statement in _list_imports(data):
                 imports_of[bound_name][statement] += 1
-            module = _module_name(path)
+            module = _module_name(path, packages)
             if module is not None:
                 top_modules.add(module.partition(".")[0])
                 for match in _DEFINITION.finditer(data):
                     modules_of[match[1].decode()].add(module)
-        return imports_of, modules_of, top_modules
+        return imports_of, modules_of, packages, top_modules
 
 
 def _list_imports(data: bytes) -> set[tuple[str, str]]:
@@ -122,18 +121,22 @@ def _list_imports(data: bytes) -> set[tuple[str, str]]:
     return statements
 
 
-def _module_name(path: str) -> str | None:
-    """The dotted name by which a file is imported; None for tests, scripts and files that cannot be imported."""
-    parts = list(PurePosixPath(path).with_suffix("").parts)
-    if parts[0] == "src":
+def _module_name(path: PurePath, packages: Collection[PurePath]) -> str | None:
+    """The dotted name by which a file is imported, from the outermost of the `packages` around it; None for tests,
+    scripts and files that cannot be imported.
+    """
+    parts = list(path.with_suffix("").parts)
+    num_packages = len([*takewhile(packages.__contains__, path.parents)])
+    if num_packages:
+        parts = parts[-num_packages - 1 :]
+    elif parts[0] == "src":
         del parts[0]
     if parts[-1:] == ["__init__"]:
         del parts[-1]
     if not parts or not all(part.isidentifier() for part in parts):
         return None
-    if parts[0] in ("tests", "test", "docs", "examples", "scripts") or parts[-1].startswith("test_"):
-        return None
-    if parts[-1] in ("setup", "conftest", "__main__"):
+    is_script = parts[-1].startswith("test_") or parts[-1] in ("setup", "conftest", "__main__")
+    if is_script or parts[0] in ("tests", "test", "docs", "examples", "scripts"):
         return None
     return ".".join(parts)
 

@@ -2,7 +2,6 @@
 
 import ast
 import io
-import re
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -12,6 +11,7 @@ from typing import Final
 from midfill_infill.refactor.generating import hints
 from midfill_infill.refactor.planning.calls import find_calls
 from midfill_infill.refactor.planning.queries import find_matches
+from midfill_infill.refactor.planning.recipes.migrate_call import read_word
 from midfill_infill.refactor.writing.imports import bound_name, find_undefined
 from midfill_infill.refactor.writing.quoted import unquote
 from midfill_infill.syntax.captures import Function
@@ -21,6 +21,10 @@ from midfill_infill.text.spans import Edit, Patch
 
 Promise = Callable[[Document, Edit, Collection[str]], str | None]
 """Says how a fill breaks a promise, given its document, its edit and the imports that it needs; None if it does not."""
+Header = tuple[tuple[str, ...], bytes]
+"""A function's path, and the text of its decorators and signature, which is empty unless a fill touches that."""
+_DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+_BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 def keeps_functions(document: Document, edit: Edit, imports: Collection[str]) -> str | None:
@@ -115,7 +119,6 @@ def keeps_call(document: Document, edit: Edit, imports: Collection[str]) -> str 
     return "the fill is not a single call"
 
 
-_COLON: Final = re.compile(r"(?<!:):(?!:)")
 PROMISES: Final[dict[str, Promise]] = {
     "add-type-hints": keeps_signature,
     "add-docstrings": keeps_code,
@@ -129,29 +132,21 @@ def find_promise(recipe: str | None) -> Promise:
     for None, and for calls whose new function the user has not named.
     """
     name, _, word = (recipe or "").partition("=")
-    if name == "migrate-call" and not _COLON.search(word):
+    if name == "migrate-call" and not read_word(word)[1]:
         return keeps_functions
     return PROMISES.get(name, keeps_functions)
-
-
-_BLANK_TOKENS: Final = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 def _read_code(document: Document) -> str | None:
     """The syntax tree of a Python module without docstrings, as text; None if it cannot be parsed."""
     try:
-        tree = ast.parse(document.source.decode("utf-8", "replace"))
+        tree = ast.parse(document.source.decode("utf-8-sig", "replace"))
     except (SyntaxError, ValueError, RecursionError):
         return None
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node):
             del node.body[0]
     return ast.dump(tree)
-
-
-_DOCUMENTED: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-Header = tuple[tuple[str, ...], bytes]
-"""A function's path, and the text of its decorators and signature, which is empty unless a fill touches that."""
 
 
 def _list_functions(
@@ -229,11 +224,9 @@ def _has_code(document: Document, start: int, end: int) -> bool:
 def _is_empty(document: Document, start: int, end: int) -> bool:
     """True if the innermost function around a range has no statement."""
     first, last = document.to_source(start), document.to_source(end)
-    innermost: Function | None = None
-    for function in outline(document).functions:
-        if function.head < first and last <= _find_end(document, function):
-            innermost = function
-    return innermost is not None and not innermost.statements
+    functions = outline(document).functions
+    around = [function for function in functions if function.head < first and last <= _find_end(document, function)]
+    return bool(around) and not around[-1].statements
 
 
 def _list_call_spans(document: Document) -> set[tuple[int, int]]:

@@ -62,8 +62,7 @@ class FillActor:
             return json.dumps({"answer": answer.model_dump_json()})
         except MidfillError as error:
             if error.code == "engine_died":
-                self._client.close()
-                self._client = EngineClient(ensure_engine(self._settings))
+                ensure_engine(self._settings)
             return json.dumps({"error": [error.code, error.message]})
 
     def pid(self) -> int:

@@ -294,21 +294,21 @@ def _stands(hole: HoleRow) -> bool:
 
 
 def generate_until(
-    journal: Journal, place: Repository, engine: Engine, options: Options, goal: Goal, show: Show, say: Say
+    journal: Journal, repository: Repository, engine: Engine, options: Options, goal: Goal, show: Show, say: Say
 ) -> Progress:
     """Like `generate`, one hole at a time. A hole fails if no candidate passes; its best fill is kept for review. Holes
     that must wait for others are filled in later rounds, as long as a round fills any.
 
     Raises `sandbox_missing`, `disk_full` and `git_failed`.
     """
-    reopen_stale(journal, place.root)
+    reopen_stale(journal, repository.root)
     # After an interruption nobody knows what each of these passed beside.
     journal.set_states([StateChange(hole.id, State.PLANNED, UNPROVEN) for hole in _list_unproven(journal)])
     pending = [hole for hole in journal.holes_in(State.PLANNED) if not hole.is_unproven]
     progress, began_s = start(journal), time.perf_counter()
-    filler = RunFiller(journal, place.root, engine, options)
+    filler = RunFiller(journal, repository.root, engine, options)
     with (
-        open_copy(place, sandboxed=goal.command.sandboxed) as copy,
+        open_copy(repository, sandboxed=goal.command.sandboxed) as copy,
         closing(Tester(journal, copy, filler, goal, say)) as tester,
     ):
 

@@ -10,7 +10,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.refactor.planning.binders import BINDERS, Binders, list_names
-from midfill_infill.refactor.planning.imported import READERS, destructure, find_required, plain
+from midfill_infill.refactor.planning.imported import destructure, find_required, plain, read_import
 from midfill_infill.refactor.planning.queries import find_matches
 from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
@@ -45,10 +45,6 @@ class Binding:
     node: tree_sitter.Node = field(compare=False)
     written: str = ""
     space: str = ""
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
 
 
 class Bindings:
@@ -115,7 +111,7 @@ class Bindings:
                 continue
             node = match["import"][0]
             kind = {"python": "function", "cpp": "here"}.get(self.language, "block")
-            for name, path in READERS[self.language](text_of(node)):
+            for name, path in read_import(node, self.language):
                 bound_name = name
                 if self.language == "python" and name == path and "." in name:
                     bound_name, _, _ = name.partition(".")  # `import a.b` binds `a`
@@ -135,8 +131,9 @@ class Bindings:
         """
         bodies = defaultdict[str, list[tree_sitter.Node]](list)
         for node in self._list_nodes(self._rules.namespaces):
-            names = [_name_of(outer) for outer in (node, *list_above(node)) if outer.type == node.type]
-            path = plain(".".join(filter(None, reversed(names))))
+            namespaces = [outer for outer in (node, *list_above(node)) if outer.type == node.type]
+            names = [outer.child_by_field_name("name") for outer in reversed(namespaces)]
+            path = plain(".".join(text_of(name) for name in names if name is not None))
             body = node.child_by_field_name("body")
             if body is not None and path:
                 bodies[path].append(body)
@@ -200,7 +197,7 @@ class Bindings:
                 around = [binding for binding in named.get(name, ()) if binding.start <= start < binding.end]
                 if not around:
                     continue
-                innermost = min(around, key=lambda binding: binding.size)
+                innermost = min(around, key=lambda binding: binding.end - binding.start)
                 key = (name, innermost.start, innermost.end)
                 if start in paths or counts[key] < _MAX_REASSIGNMENTS:
                     counts[key] += 1
@@ -321,14 +318,6 @@ def list_above(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
     while above is not None:
         yield above
         above = above.parent
-
-
-def _name_of(node: tree_sitter.Node) -> str:
-    """The name of a definition; empty if it has none."""
-    name = node.child_by_field_name("name")
-    if name is None:
-        return ""
-    return text_of(name)
 
 
 def _kind_of(pattern: tree_sitter.Node) -> str:

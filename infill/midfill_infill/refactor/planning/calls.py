@@ -1,9 +1,10 @@
 """Finds the calls of a document, and resolves their names to dotted paths by what binds them there."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from typing import Final
 
 import tree_sitter
@@ -46,18 +47,18 @@ class CallSite:
     start: int
     end: int
     name: str
-    meaning: Meaning
+    find_meaning: Callable[[], Meaning] = field(repr=False, compare=False)
     is_broken: bool
     is_optional: bool = False
     is_template: bool = False
     chain: tuple[bool, ...] = ()
 
-    def calls(self, pattern: str) -> bool:
-        """True if this certainly calls the function `pattern`, whose path may have further names in front."""
-        return not self.meaning.doubt and self.may_call(pattern)
+    @cached_property
+    def meaning(self) -> Meaning:
+        return self.find_meaning()
 
     def may_call(self, pattern: str) -> bool:
-        """Like `calls`, but True also if the meaning of the name is in doubt."""
+        """True if this may call the function `pattern`, whose path may have further names in front."""
         return matches(pattern, self.name, self.meaning)
 
     def may_be_method(self, pattern: str) -> bool:
@@ -109,7 +110,7 @@ def find_calls(document: Document) -> Iterator[CallSite]:
             start,
             call.end_byte,
             name,
-            _resolve(scopes, match, name, written),
+            partial(_resolve, scopes, match, name, written),
             call.has_error,
             any(child.type in _CHAINS for child in call.children),
             arguments is not None and arguments.type == "template_string",

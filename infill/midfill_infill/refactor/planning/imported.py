@@ -7,6 +7,7 @@ from typing import Final
 
 import tree_sitter
 
+from midfill_infill.refactor.planning.queries import find_comments
 from midfill_infill.syntax.captures import text_of
 
 Pair = tuple[str, str]
@@ -26,7 +27,7 @@ _RUST: Final = re.compile(r"\buse\s+(.*?);", re.DOTALL)
 
 def plain(name: str) -> str:
     """A name as a dotted path, without white space, type arguments and language-specific syntax."""
-    text = "".join(name.replace("\\\n", "").split())
+    text = "".join(name.split()).replace("\\", "")  # with Python's joined lines
     before = ""
     while text != before:  # type arguments and brackets are nested
         before = text
@@ -148,7 +149,7 @@ def _cpp(text: str) -> Iterator[Pair]:
             yield path.rpartition(".")[2], path
 
 
-READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
+_READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
     "python": _python,
     "java": _java,
     "go": _go,
@@ -156,6 +157,15 @@ READERS: Final[Mapping[str, Callable[[str], Iterator[Pair]]]] = {
     "cpp": _cpp,
     **dict.fromkeys(("javascript", "typescript", "tsx"), _ecmascript),
 }
+
+
+def read_import(statement: tree_sitter.Node, language: str) -> Iterator[Pair]:
+    """The pairs of an import statement, whatever its comments say."""
+    text = bytearray(statement.text or b"")
+    for comment in find_comments(statement):
+        start, end = (byte - statement.start_byte for byte in comment.byte_range)
+        text[start:end] = b" " * (end - start)
+    return _READERS[language](text.decode("utf-8", "replace"))
 
 
 def find_required(node: tree_sitter.Node | None) -> str | None:
@@ -185,26 +195,19 @@ def find_required(node: tree_sitter.Node | None) -> str | None:
 
 def destructure(pattern: tree_sitter.Node, path: str) -> Iterator[tuple[tree_sitter.Node, str]]:
     """The nodes of the names that a JavaScript pattern takes out of the module or value `path`, with their paths."""
-    inner: tree_sitter.Node | None = None
-    inner_path = path
     if pattern.type == "identifier":
         yield pattern, path
     elif pattern.type == "shorthand_property_identifier_pattern":
-        yield pattern, path if pattern.parent is None else _member(path, text_of(pattern))
-    elif pattern.type in ("required_parameter", "optional_parameter"):
-        inner = pattern.child_by_field_name("pattern")
-    elif pattern.type == "object_pattern":
+        yield pattern, _member(path, text_of(pattern))
+    elif pattern.type in ("object_pattern", "rest_pattern"):
         for child in pattern.named_children:
             yield from destructure(child, path)
     elif pattern.type == "pair_pattern":
         key = pattern.child_by_field_name("key")
-        inner = pattern.child_by_field_name("value")
-        if key is None:
-            return
-        inner_path = _member(path, text_of(key))
-    elif pattern.type in ("object_assignment_pattern", "assignment_pattern"):
-        inner = pattern.child_by_field_name("left")
-    elif pattern.type == "rest_pattern" and pattern.named_children:
-        inner = pattern.named_children[0]
-    if inner is not None:
-        yield from destructure(inner, inner_path)
+        value = pattern.child_by_field_name("value")
+        if key is not None and value is not None:
+            yield from destructure(value, _member(path, text_of(key)))
+    else:  # a parameter with a type, or a target with a default
+        inner = pattern.child_by_field_name("pattern") or pattern.child_by_field_name("left")
+        if inner is not None:
+            yield from destructure(inner, path)

@@ -1,14 +1,14 @@
 """Finds uses of a function that no call shows: as a value, in a string, in a macro, in an import for others."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import tree_sitter
 
 from midfill_infill.refactor.planning.bindings import SCRIPTS, list_above
 from midfill_infill.refactor.planning.calls import matches, stands_for
-from midfill_infill.refactor.planning.imported import READERS, plain
+from midfill_infill.refactor.planning.imported import plain, read_import
 from midfill_infill.refactor.planning.scopes import Meaning, read_scopes
 from midfill_infill.syntax.captures import text_of
 from midfill_infill.text.document import Document
@@ -32,6 +32,9 @@ _IMPORTS: Final = (
 _PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
 _NAMESPACE_CALLS: Final = ("globals()", "locals()", "vars()")
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
+_STRINGS: Final = (  # with their quotes
+    "string", "string_literal", "interpreted_string_literal", "raw_string_literal", "template_string"
+)  # fmt: skip
 _QUOTES: Final = re.compile(r"^[A-Za-z]{0,3}(?:\"\"\"|'''|[\"'`])|(?:\"\"\"|'''|[\"'`])$")
 # An import by a call is followed if it is in one of these nodes, or in wrappers there, and assigned to such a target.
 _FOLLOWED_PARENTS: Final = ("variable_declarator", "assignment_expression", "expression_statement", "call_expression")
@@ -94,7 +97,7 @@ class _Mentions:
             return None
         around = list(_self_and_above(node))
         for possible_string in around[:2]:  # the text of a string is a node inside of it
-            if _is_string(possible_string):
+            if possible_string.type in _STRINGS:
                 return self._read_string(possible_string)
         statement = next((outer for outer in around if outer.type in _IMPORTS), None)
         if statement is not None and statement.type != "namespace_definition":
@@ -163,7 +166,7 @@ class _Mentions:
         """The remark on an import statement: whether it offers the function to others."""
         text = text_of(statement)
         language = self._document.language or ""
-        for name, path in READERS[language](text):
+        for name, path in read_import(statement, language):
             is_named_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
             if not is_named_again and not self._is_offered(statement):
                 continue
@@ -200,7 +203,7 @@ class _Mentions:
             return f"{text} is looked up by its name"
         if text == self._last_name and any(map(self._is_module, _list_siblings(node))):
             return f"{text} is looked up by its name"
-        if not self._module or not _ends_with_any(path, (self._module, self._function)):
+        if not self._module or not f".{path}".endswith((f".{self._module}", f".{self._function}")):
             return None
         return self._read_module(node, text)
 
@@ -236,10 +239,6 @@ class _Mentions:
         if not _is_required(node) or _is_followed(above.parent):
             return None
         return f"{text} is imported in a way that is not followed"
-
-
-def _ends_with_any(path: str, ends: Sequence[str]) -> bool:
-    return any(f".{path}".endswith(f".{end}") for end in ends)
 
 
 def _is_followed(call: tree_sitter.Node | None) -> bool:
@@ -327,17 +326,6 @@ def _is_label(node: tree_sitter.Node) -> bool:
     if above.type in ("keyword_argument", "keyed_element") and above.named_children[0] == node:
         return True
     return above.type not in _QUALIFIED and node in map(above.child_by_field_name, ("name", "declarator", "pattern"))
-
-
-def _is_string(node: tree_sitter.Node) -> bool:
-    """True for a whole string, quotes included."""
-    return node.type in (
-        "string",
-        "string_literal",
-        "interpreted_string_literal",
-        "raw_string_literal",
-        "template_string",
-    )
 
 
 def _strip(node: tree_sitter.Node) -> str:

@@ -90,21 +90,21 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
             yield planned
 
 
-def make_run(place: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
+def make_run(repository: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
     run_id = new_run_id()
-    path = journal_of(place, run_id)
+    path = journal_of(repository, run_id)
     unfinished = path.with_name("planning.db")
     meta = {
         "run": run_id,
-        "root": os.fsdecode(place.root),
+        "root": os.fsdecode(repository.root),
         "seed": seed,
         "selection": asdict(request.selection),
         "intent": request.intent,
         "planned_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     try:
-        with Journal.create(unfinished, meta) as journal, closing(find_holes(place, request, planning)) as files:
+        with Journal.create(unfinished, meta) as journal, closing(find_holes(repository, request, planning)) as files:
             journal.add_plan(files)
         unfinished.replace(path)
     finally:
@@ -118,7 +118,7 @@ def make_run(place: Repository, request: Request, planning: Planning, seed: int 
 
 def _list_given(repository: Repository, given: Sequence[str], planning: Planning) -> Iterator[str]:
     """The paths `given` (absolute or relative to the working folder), relative to the root, without ignored ones."""
-    names = [_below_root(repository.root, name) for name in dict.fromkeys(given)]
+    names = list(dict.fromkeys(_below_root(repository.root, name) for name in given))
     ignored = walk.find_ignored(repository, names)
     for name in names:
         if (repository.root / name).is_dir():

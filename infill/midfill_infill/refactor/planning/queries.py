@@ -29,10 +29,9 @@ def find_matches(document: Document, query: str) -> Iterator[Match]:
         yield match
 
 
-def find_comments(document: Document) -> Iterator[tree_sitter.Node]:
-    """Yields all comments, in no particular order."""
-    assert document.syntax is not None
-    pending = [document.syntax.parse(document.source).root_node]
+def find_comments(root: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    """Yields all comments in a node, in no particular order."""
+    pending = [root]
     while pending:
         node = pending.pop()
         if "comment" in node.type:

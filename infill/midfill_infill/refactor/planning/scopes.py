@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from typing import Final
 
 import tree_sitter
@@ -86,13 +85,13 @@ class Scopes:
             return self.resolve(rest, max(wall[0] - 1, 0), space)
         nested, groups = self._group(first)
         for span in nested.around(at):
-            visible = [binding for binding in groups[span] if self._sees(binding, at, wall, space)]
+            visible = self._list_visible(groups[span], at, wall, space)
             if visible:
                 return self._choose(visible, at, dot + rest)
         paths: dict[str, None] = {}
         wildcard_modules: set[str | None] = set()
         for star in (*self.bindings.get("*", ()), *self.bindings.get(".", ())):
-            if not self._sees(star, at, wall, ""):
+            if not self._list_visible([star], at, wall, ""):
                 continue
             paths[self._follow_super(f"{star.path}.{name}", star)] = None
             if star.name == "*" and str(star.path).split(".")[0] not in _STANDARD:
@@ -130,18 +129,18 @@ class Scopes:
         """The innermost scope around a byte that sees no name from outside; the whole file without one."""
         return next(self._walls.around(at), self._whole)
 
-    def _sees(self, binding: Binding, at: int, wall: Span, space: str) -> bool:
-        """True if a binding is known at a byte, whose wall is `wall`, for a name in `space`."""
-        if not binding.start <= at < binding.end or binding.start < wall[0]:
-            return False
-        if binding.space and space and binding.space != space:
-            return False
-        is_in_class = (binding.start, binding.end) in self._bindings.classes
-        return not is_in_class or self._sees_class_name(binding, at)
-
-    def _sees_class_name(self, binding: Binding, at: int) -> bool:
-        """True if a byte is after a binding of a class body, and in no function of the class."""
-        return binding.effect <= at and self.level(at) == self.level_of(binding)
+    def _list_visible(self, bindings: list[Binding], at: int, wall: Span, space: str) -> list[Binding]:
+        """Those of the bindings of one scope, in order, that are known at a byte, whose wall is `wall`, for a name in
+        `space`. The names of a class are known behind them, and in no function of the class.
+        """
+        start, end = bindings[0].start, bindings[0].end
+        if not start <= at < end or start < wall[0]:
+            return []
+        if (start, end) in self._bindings.classes:
+            bindings = _take_earlier(bindings, at) if self.level(at) == self.level_of(bindings[0]) else []
+        if space:
+            return [binding for binding in bindings if binding.space in ("", space)]
+        return bindings
 
     def _choose(self, bindings: list[Binding], at: int, rest: str) -> Meaning:
         """What a name means at a byte, given its bindings in one scope. `rest` follows the name in a dotted name."""
@@ -180,7 +179,7 @@ class Scopes:
         earlier = bindings  # the code of a function runs at any time after what is around it
         branches_at: set[tuple[Span, Span]] = set()
         if self.level(at) == self.level_of(bindings[0]):
-            earlier = list(takewhile(lambda binding: binding.effect <= at, bindings))
+            earlier = _take_earlier(bindings, at)
             branches_at.update(_list_branches(self.node_at(at)))
         live: list[Binding] = []
         for binding in reversed(earlier or bindings):
@@ -217,6 +216,11 @@ class Scopes:
 def read_scopes(document: Document) -> Scopes:
     """The scopes of a document. Those of the last documents are kept, because many callers ask for the same one."""
     return Scopes(document)
+
+
+def _take_earlier(bindings: list[Binding], at: int) -> list[Binding]:
+    """Those of the bindings, which are in the order of their effect, that have taken effect at a byte."""
+    return bindings[: bisect_right(bindings, at, key=lambda binding: binding.effect)]
 
 
 def _list_branches(node: tree_sitter.Node, kinds: tuple[str, ...] = _BRANCHES) -> Iterator[tuple[Span, Span]]:

@@ -2,6 +2,7 @@
 
 import operator
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ import tree_sitter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import REGISTRY
-from midfill_infill.refactor.planning.calls import CallSite, find_calls
+from midfill_infill.refactor.planning.calls import find_calls
 from midfill_infill.refactor.planning.queries import compile_query, find_comments, find_holes
 from midfill_infill.refactor.planning.recipes import get_recipe
 from midfill_infill.syntax.bodies import body_hole
@@ -96,20 +97,17 @@ class Selection:
                 around = _around(document, document.to_source(hole.start_byte))
             yield hole, around
 
-    def _find_holes(self, document: Document) -> Iterator[Hole]:
+    def _find_holes(self, document: Document) -> Iterable[Hole]:
         """The holes of the query, or of the recipe; with both, the recipe's holes inside of the query's holes."""
+        queried = _find_queried(document, self.query)
         if self.recipe is None:
-            if self.query is not None:
-                yield from _find_queried(document, self.query)
-            return
+            return queried
         recipe, word = get_recipe(self.recipe)
+        found = recipe.find(document, word)
         if self.query is None:
-            yield from recipe.find(document, word)
-            return
-        spans = [(hole.start_byte, hole.end_byte) for hole in _find_queried(document, self.query)]
-        for hole in recipe.find(document, word):
-            if any(start <= hole.start_byte and hole.end_byte <= end for start, end in spans):
-                yield hole
+            return found
+        spans = [range(hole.start_byte, hole.end_byte + 1) for hole in queried]
+        return (hole for hole in found if any(hole.start_byte in span and hole.end_byte in span for span in spans))
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         """True if the functions around a place meet `stubs`, `names` and `where`, each by any of them."""
@@ -161,11 +159,10 @@ def _compile(query: str, language: str) -> tree_sitter.Query | str:
     return compiled if "fill" in names else "it has no capture @fill"
 
 
-def _find_queried(document: Document, query: str) -> Iterator[Hole]:
-    """The holes that a query captures; none in a language whose grammar rejects it."""
-    if document.language is None or isinstance(_compile(query, document.language), str):
-        return iter(())
-    return find_holes(document, query)
+def _find_queried(document: Document, query: str | None) -> Iterator[Hole]:
+    """The holes that a query captures; none without one, or in a language whose grammar rejects it."""
+    if query is not None and document.language is not None and not isinstance(_compile(query, document.language), str):
+        yield from find_holes(document, query)
 
 
 _FORM: Final = re.compile(
@@ -195,14 +192,12 @@ def read_condition(text: str) -> Condition:
 def _compile_condition(match: re.Match[str]) -> Condition:
     """The condition of a match of `_FORM`, without its `not`."""
     if callee := match["callee"]:
-        return lambda document, function: any(
-            function.head <= call.start < function.end and call.calls_named(callee) for call in _calls(document)
+        return lambda document, function: _has_one(
+            document.derive(_list_calls_named, callee), function.head, function.end
         )
     if word := match["word"]:
-        word_form = re.compile(rb"(?<!\w)" + re.escape(word.encode()) + rb"(?!\w)")
-        return lambda document, function: any(
-            function.start <= start < function.end and word_form.search(document.source, start, end)
-            for start, end in _comments(document)
+        return lambda document, function: _has_one(
+            document.derive(_list_comments_with, word), function.start, function.end
         )
     if match["no"]:
         is_wanted = match["no"] == "has"
@@ -218,23 +213,40 @@ def _count_lines(document: Document, function: Function) -> int:
 
 def _has_docstring(document: Document, function: Function) -> bool:
     """True for a string at the start of the body (Python) or a comment directly above the definition (others)."""
-    lines = document.source_lines
     assert document.syntax is not None
     if document.syntax.has_indented_blocks:
         return function.docstring is not None
-    above = lines.at(function.start) - 1
-    for start, end in _comments(document):
-        starts_its_line = lines.first_char(lines.at(start)) == start
-        if starts_its_line and lines.at(max(end - 1, start)) == above:
-            return True
-    return False
+    return document.source_lines.at(function.start) - 1 in document.derive(_find_comment_ends)
 
 
-@lru_cache(maxsize=4)
-def _calls(document: Document) -> tuple[CallSite, ...]:
-    return tuple(find_calls(document))
+def _has_one(positions: list[int], start: int, end: int) -> bool:
+    """True if one of the sorted `positions` is in a range."""
+    index = bisect_left(positions, start)
+    return index < len(positions) and positions[index] < end
 
 
-@lru_cache(maxsize=4)
-def _comments(document: Document) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted(node.byte_range for node in find_comments(document)))
+def _list_calls_named(document: Document, callee: str) -> list[int]:
+    """Where the calls of a function begin."""
+    return sorted(call.start for call in find_calls(document) if call.calls_named(callee))
+
+
+def _list_comments_with(document: Document, word: str) -> list[int]:
+    """Where the comments with a word begin."""
+    form = re.compile(rb"(?<!\w)%b(?!\w)" % re.escape(word.encode()))
+    return sorted(start for start, end in _list_comments(document) if form.search(document.source, start, end))
+
+
+def _find_comment_ends(document: Document) -> frozenset[int]:
+    """The last lines of the comments that have no code before them."""
+    lines = document.source_lines
+    ends: set[int] = set()
+    for start, end in _list_comments(document):
+        if lines.first_char(lines.at(start)) == start:
+            ends.add(lines.at(max(end - 1, start)))
+    return frozenset(ends)
+
+
+def _list_comments(document: Document) -> list[tuple[int, int]]:
+    assert document.syntax is not None
+    root = document.syntax.parse_once(document.source).root_node
+    return [comment.byte_range for comment in find_comments(root)]

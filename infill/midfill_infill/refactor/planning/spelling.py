@@ -17,7 +17,11 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     """How to write the function `new` in place of a call; None if each name for it means something else there."""
     separator = "::" if "::" in new or document.language == "rust" else "."
     dotted = plain(new)
-    imported = [name.replace(".", separator) for name in _list_imported(document, dotted, call.start)]
+    imported = [
+        name.replace(".", separator)
+        for binding, name in document.derive(_list_importing, dotted)
+        if _is_bound_before(document, binding, call.start)
+    ]
     fitting = [name for name in imported if _certainly_means(document, name, dotted, call)]
     if fitting:
         return min(fitting, key=len), ()
@@ -25,7 +29,7 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
         return None  # these languages know only imported names, and each is bound to something else here
     parts = dotted.split(".")
     if document.language == "python" and len(parts) > 1:
-        return _add_import(document, dotted)
+        return document.derive(_add_import, dotted)
     written = parts
     if "/" in new:
         num_written = {"go": 2, **dict.fromkeys(SCRIPTS, 1)}.get(document.language or "", 0)
@@ -39,17 +43,17 @@ def spell(document: Document, new: str, call: CallSite) -> Spelling | None:
     return separator.join(written), ()
 
 
-def _list_imported(document: Document, dotted: str, at: int) -> Iterator[str]:
-    """The names for the path `dotted` by the imports that are known at a byte."""
+def _list_importing(document: Document, dotted: str) -> list[tuple[Binding, str]]:
+    """The imports of the path `dotted` or of what that is a member of, each with the name that it gives to the path."""
+    importing: list[tuple[Binding, str]] = []
     for binding in read_scopes(document).imports:
-        path = binding.path
+        path = binding.path or ""
         if binding.written.startswith(f"{path}."):
             path = binding.written
-        if path is None or not _is_bound_before(document, binding, at):
-            continue
         prefix = next((end for end in _list_ends(document, path) if _is_prefix(end, dotted)), None)
         if prefix is not None:
-            yield binding.written + dotted[len(prefix) :]
+            importing.append((binding, binding.written + dotted[len(prefix) :]))
+    return importing
 
 
 def _list_ends(document: Document, path: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The registry of recipes. A recipe finds the holes of one kind of task; each is in its own module here."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -25,8 +26,7 @@ def get_recipe(text: str) -> tuple[Recipe, str]:
     if name not in REGISTRY:
         raise MidfillError("bad_recipe", f"there is no recipe {name!r}", f"known are {', '.join(REGISTRY)}")
     recipe = REGISTRY[name]
-    if recipe.word and not word:
-        raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word}", f"write {name}=...")
-    if word and not recipe.word:
-        raise MidfillError("bad_recipe", f"the recipe {name} takes no word", f"write --recipe {name}")
+    if re.fullmatch(recipe.form, word) is None:
+        written = f"{name}=..." if recipe.word else f"--recipe {name}"
+        raise MidfillError("bad_recipe", f"the recipe {name} wants {recipe.word or 'no word'}", f"write {written}")
     return recipe, word

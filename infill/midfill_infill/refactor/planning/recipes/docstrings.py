@@ -11,7 +11,7 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
 _PUBLIC_MARKS: Final = ("__new__", "__call__")
-_EXPORTS: Final = re.compile(rb"^__all__\b", re.MULTILINE)
+_COMMENT: Final = re.compile(rb"#[^\n]*")
 _WORD: Final = re.compile(rb"""['"]([A-Za-z_]\w*)['"]""")
 
 
@@ -43,10 +43,11 @@ def _is_private_module(parts: tuple[str, ...]) -> bool:
 
 def _read_exports(document: Document) -> frozenset[bytes] | None:
     """The names in `__all__`; None without one."""
-    if document.syntax is None or not _EXPORTS.search(document.source):
+    if document.syntax is None or b"__all__" not in document.source:
         return None
-    statements = [node.text or b"" for node in document.syntax.parse(document.source).root_node.children]
-    return frozenset(name for text in statements if text.startswith(b"__all__") for name in _WORD.findall(text))
+    statements = [node.text or b"" for node in document.syntax.parse_once(document.source).root_node.children]
+    exports = b"\n".join(text for text in statements if text.startswith(b"__all__"))
+    return frozenset(_WORD.findall(_COMMENT.sub(b"", exports))) if exports else None
 
 
 def _is_private(document: Document, function: Function) -> bool:

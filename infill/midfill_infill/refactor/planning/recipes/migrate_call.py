@@ -14,6 +14,7 @@ from midfill_infill.syntax.holes import hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 
+_FORM: Final = r"(?:[^\s:]|::)+(?::(?:[^\s:*?\[]|::)+)?"
 _COLON: Final = re.compile(r"(?<!:):(?!:)")
 _CREATIONS: Final = ("new_expression", "object_creation_expression")
 _MAX_NOTE: Final = 200
@@ -41,15 +42,21 @@ def find(document: Document, word: str) -> Iterator[Hole]:
 
 def list_unfollowed(document: Document, word: str) -> Iterator[tuple[int, str]]:
     """The calls and other uses of the function that are not written anew: a byte of the source, and the reason."""
-    rewritten: list[tuple[int, int]] = []
+    rewritten_end = 0  # of the outer calls that are written anew, so far
     for call, spelling in _list_calls(document, word):
         if isinstance(spelling, str):
             yield call.start, f"{call.name} {spelling}"
-        elif any(start <= call.start < end for start, end in rewritten):
+        elif call.start < rewritten_end:
             yield call.start, f"{call.name} is called within a call that is written anew"
         else:
-            rewritten.append((call.start, call.end))
-    yield from find_mentions(document, _COLON.split(word, maxsplit=1)[0])
+            rewritten_end = call.end
+    yield from find_mentions(document, read_word(word)[0])
+
+
+def read_word(word: str) -> tuple[str, str]:
+    """The old function, and the new one, which is "" if the user names none."""
+    old, *new = _COLON.split(word, maxsplit=1)
+    return old, "".join(new)
 
 
 @lru_cache(maxsize=2)
@@ -61,7 +68,7 @@ def _find_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spell
     """The calls of the old function, each with how the new one is spelled there ("" without a new one), or with the
     reason why it is left as it is.
     """
-    old, *new = _COLON.split(word, maxsplit=1)
+    old, new = read_word(word)
     if not may_call(document, old):
         return
     for call in find_calls(document):
@@ -78,7 +85,7 @@ def _find_calls(document: Document, word: str) -> Iterator[tuple[CallSite, Spell
         elif not new:
             yield call, ("", ())
         else:
-            yield call, spell(document, new[0], call) or f"is called where {new[0]} is something else"
+            yield call, spell(document, new, call) or f"is called where {new} is something else"
 
 
 def _frame(call: CallSite, callee: str) -> tuple[str, str]:
@@ -107,4 +114,5 @@ RECIPE = Recipe(
     find=find,
     list_unfollowed=list_unfollowed,
     word="the function's name, with * and ?, and :NEW for the one to call",
+    form=_FORM,
 )

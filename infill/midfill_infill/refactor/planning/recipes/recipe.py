@@ -10,9 +10,9 @@ from midfill_infill.text.spans import Hole
 @dataclass(frozen=True)
 class Recipe:
     """A named way to find holes. `find(document, WORD)` yields the holes of a document in any order, where WORD is what
-    the user writes in "NAME=WORD"; `word` describes it for the user, "" if there is none. `list_unfollowed(document,
-    WORD)` yields what is not made a hole although it may have to change: a byte of the source, and the reason.
-    `languages` is empty if the recipe takes all.
+    the user writes in "NAME=WORD"; `word` describes it for the user, and `form` matches it, "" if there is none.
+    `list_unfollowed(document, WORD)` yields what is not made a hole although it may have to change: a byte of the
+    source, and the reason. `languages` is empty if the recipe takes all.
     """
 
     name: str
@@ -20,4 +20,5 @@ class Recipe:
     languages: tuple[str, ...]
     find: Callable[[Document, str], Iterable[Hole]]
     word: str = ""
+    form: str = ""
     list_unfollowed: Callable[[Document, str], Iterable[tuple[int, str]]] = lambda *_: ()

@@ -28,9 +28,9 @@ def find(document: Document, word: str) -> Iterator[Hole]:
     if language is None or not re.search(rb"TODO|FIXME", document.source):
         return
     bodies = [body_hole(document, function) for function in outline(document).functions]
-    root = language.parse(document.source).root_node
+    root = language.parse_once(document.source).root_node
     stubs = tree_sitter.QueryCursor(language.query).captures(root).get("stub", [])
-    nodes = sorted([*find_comments(document), *stubs], key=lambda node: node.start_byte)
+    nodes = sorted([*find_comments(root), *stubs], key=lambda node: node.start_byte)
     for index, node in enumerate(nodes):
         start = document.to_data(node.start_byte)
         around = [body for body in bodies if body.start_byte <= start <= body.end_byte]
