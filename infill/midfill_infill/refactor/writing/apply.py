@@ -237,21 +237,33 @@ def _is_in_its_function(document: Document, hole: HoleRow, regions: Regions) -> 
 def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
     """The ids of the holes whose fills would add syntax errors to the current file."""
     num_before = _count_errors(document, regions, texts)
-    if not texts or _count_errors(document, regions.replace(texts), texts) <= num_before:
-        return []
     kept: dict[int, bytes] = {}
-    for hole_id, text in texts.items():
-        if _count_errors(document, regions.replace({**kept, hole_id: text}), texts) <= num_before:
-            kept[hole_id] = text
-    return [hole_id for hole_id in texts if hole_id not in kept]
+    broken: list[int] = []
+
+    def search(hole_ids: Sequence[int]) -> None:
+        """Keeps these fills if they add no error to those that are kept; otherwise halves them."""
+        chosen = kept | {hole_id: texts[hole_id] for hole_id in hole_ids}
+        if _count_errors(document, regions.replace(chosen), texts) <= num_before:
+            kept.update(chosen)
+        elif len(hole_ids) == 1:
+            broken.extend(hole_ids)
+        else:
+            middle = len(hole_ids) // 2
+            search(hole_ids[:middle])
+            search(hole_ids[middle:])
+
+    search(list(texts))
+    return broken
 
 
 def _count_errors(document: Document, regions: Regions, hole_ids: Iterable[int]) -> int:
-    """The number of syntax errors in the data of `regions`, with those that only the regions of these holes tell."""
+    """The number of syntax errors in the data of `regions`, with those that only the part from the first to the last of
+    these holes tells.
+    """
     changed = Document(regions.data, document.language, document.path, document.stored_as)
     places = [regions.places[hole_id] for hole_id in hole_ids if hole_id in regions.places]
-    spans = [(start, start + length) for start, length in places]
-    return count_errors(changed, spans)
+    part = [(min(start for start, _ in places), max(map(sum, places)))] if places else []
+    return count_errors(changed, part)
 
 
 def choose_added(journal: Journal, file: FileRow, statements: Iterable[str]) -> set[str]:

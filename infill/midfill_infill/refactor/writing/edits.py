@@ -154,22 +154,21 @@ class Regions:
         """The regions after `texts` (by hole id) have replaced theirs. A region that the edit of another hole overlaps
         becomes unknown. Raises ValueError if regions to replace overlap.
         """
-        edits: dict[int, Edit] = {}
-        for hole_id, (at, length) in self.places.items():
-            if hole_id in texts:
-                edits[hole_id] = Edit(at, at + length, texts[hole_id])
-        after = Patch.of(edits.values()).apply(self.data)
+        order = sorted(self.places.items(), key=lambda place: (place[1][0], sum(place[1])))
+        edits = {hole_id: Edit(at, at + length, texts[hole_id]) for hole_id, (at, length) in order if hole_id in texts}
+        patch = Patch.of(edits.values())
         places: dict[int, tuple[int, int]] = {}
-        earlier: set[int] = set()
-        for hole_id, (at, length) in self.places.items():
-            others = [(other, edit) for other, edit in edits.items() if other != hole_id]
-            if not any(_overlaps(edit, at, at + length) for _, edit in others):
-                # At the same byte (adjacent empty holes) the later hole's text comes last.
-                before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
-                new_length = len(texts[hole_id]) if hole_id in edits else length
-                places[hole_id] = Patch(tuple(before)).shift(at), new_length
-            earlier.add(hole_id)
-        return Regions(after, places)
+        num_passed = growth = last_end = 0
+        for hole_id, (at, length) in order:
+            edit = edits.get(hole_id)
+            num_passed += edit is not None
+            following = patch.edits[num_passed : num_passed + 1]
+            if at >= last_end and not any(other.start_byte < at + length for other in following):
+                places[hole_id] = at + growth, length if edit is None else len(edit.replacement)
+            if edit is not None:
+                growth += edit.growth
+                last_end = edit.end_byte
+        return Regions(patch.apply(self.data), places)
 
     def edit(self, edit: Edit) -> "Regions":
         """The regions after an edit outside of them; the same regions if it overlaps one."""
