@@ -8,6 +8,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.languages import get_language
+from midfill_infill.text.encoding import UTF8_BOM
 
 # Type parameters and `type` statements, which Python 3.11 does not read.
 _TYPE_PARAMETERS: Final = """
@@ -45,6 +46,7 @@ def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
 @lru_cache(maxsize=16)
 def unquote(source: bytes) -> bytes:
     """A module with its quoted types in brackets. If this Python cannot read it, first blanks its type parameters."""
+    source = source.removeprefix(UTF8_BOM)
     unquoted = source if _parse(source) is not None else _blank_type_parameters(source)
     for _ in range(_ROUNDS):
         tree = _parse(unquoted)
