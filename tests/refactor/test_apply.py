@@ -11,7 +11,7 @@ import pytest
 from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.records import FillRow, Report, State
+from midfill_infill.refactor.journal.records import FillRow, Report, State, StateChange
 from midfill_infill.refactor.writing import apply as applying
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.reopening import reopen_stale
@@ -51,6 +51,12 @@ def test_one_hole_is_undone_among_others_in_any_order(tree: Tree) -> None:
         undo_all(tree, (hole,))
     assert tree.contents()["p/m0.py"] == tree.before["p/m0.py"]
     assert tree.contents()["p/m1.py"] == tree.after["p/m1.py"]
+
+
+def test_a_reason_with_a_path_that_is_no_text_is_kept(tree: Tree) -> None:
+    with tree.open() as journal:
+        journal.set_states([StateChange(1, State.FAILED, "`pytest n\udce9.py` fails")])
+        assert journal.hole(1).reason == "`pytest n?.py` fails"
 
 
 def test_an_edit_elsewhere_moves_the_holes(tree: Tree) -> None:

@@ -23,6 +23,7 @@ from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow
 from midfill_infill.repository.content import digest
 from midfill_infill.text.spans import Hole
+from midfill_infill.text.visible import encodable
 
 VERSION: Final = 3
 BUSY_TIMEOUT_S: Final = 30.0
@@ -345,5 +346,5 @@ def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
 
 
 def _set_states(db: sqlite3.Connection, changes: Sequence[StateChange]) -> None:
-    values = [(change.state, change.reason, change.hole) for change in changes]
+    values = [(change.state, encodable(change.reason), change.hole) for change in changes]
     db.executemany("UPDATE holes SET state = ?, reason = ? WHERE id = ?", values)
