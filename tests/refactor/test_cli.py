@@ -91,6 +91,9 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert (root / "s/a.py").read_text() == "def f():\n    ...\n" != (root / "s.py").read_text()
     monkeypatch.chdir(root / "s")
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
+    (root.parent / "link").symlink_to(root)
+    assert "1 hole undone" in run("undo", "--file", str(root.parent / "link/s.py")).stderr
+    run("apply", "--hole", "3")
     assert "1 hole undone" in run("undo", "--file", "../s.py").stderr
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
 

@@ -78,7 +78,8 @@ def apply_command(
             if test is not None:
                 suspects = [*journal.holes_in(*WRITTEN), *rows]
                 verdict, troubles = _verify(place, journal, writer, suspects, test, is_timed=timeout_s is not None)
-                rows = [row for row in rows if row.id in set(verdict.good)]
+                good = set(verdict.good)
+                rows = [row for row in rows if row.id in good]
                 has_guilty = bool(verdict.guilty)
             unseen = [row.id for row in rows if row.state is not State.ACCEPTED and test is None]
             journal.accept(rows)
@@ -182,7 +183,10 @@ def undo_command(
     """
     with reported():
         with _writing(root, run, "undo") as (place, journal, writer):
-            path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)
+            path = None
+            if file is not None:
+                named = Path(os.path.abspath(Path(os.path.realpath(root)) / file))
+                path = os.path.relpath(Path(os.path.realpath(named.parent)) / named.name, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
         report_troubles(report.troubles)
