@@ -226,7 +226,7 @@ class Lab:
                 limit = f"{self.runner.command.timeout_s:.4g} s"
                 raise MidfillError("until_unreached", f"`{line}` does not come to {names} in {limit}")
             output = ran.output.strip().splitlines() or ["it prints nothing"]
-            reason = ran.failures[0].sentence if ran.failures else output[-1]
+            reason = ran.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
             stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -51,10 +52,10 @@ def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
     """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
     it.
 
-    Suspects that pass stay in the tree while others are tested, so one of two that fail only together becomes guilty.
-    If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a suspect counts
-    as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends the search.
-    One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
+    Suspects that pass stay in the tree while others are tested, so the last of those that fail only together becomes
+    guilty. If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a
+    suspect counts as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends
+    the search. One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
     """
     verdict = Verdict()
 
@@ -102,6 +103,7 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
+        self.reasons: dict[int, str] = {}  # why the last run failed in which this hole's fill was the last
         self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
@@ -126,8 +128,17 @@ class Verifier:
 
     @property
     def suspects(self) -> list[int]:
-        """The ids of the holes that are still suspects."""
-        return [hole.id for holes in self._suspects.values() for hole in holes]
+        """The ids of the holes that are still suspects. Those for whose fills most speaks come first, because the last
+        of those that fail only together becomes guilty.
+        """
+        holes = chain.from_iterable(self._suspects.values())
+        return [hole.id for hole in sorted(holes, key=self._rate, reverse=True)]
+
+    def _rate(self, hole: HoleRow) -> tuple[bool, float]:
+        """How much speaks for a hole's fill: whether it has been verified, and its certainty."""
+        fill = self._journal.fill(hole)
+        assert fill is not None, "a suspect has a fill"
+        return hole.state is State.VERIFIED, 0.5 if fill.certainty is None else fill.certainty
 
     def put(self, chosen: Sequence[int]) -> None:
         """Undoes in the copy what the last run did, and puts exactly the fills of `chosen` into it. Raises `disk_full`,
@@ -207,7 +218,11 @@ class Verifier:
         self._standing[file_id] = chosen
 
     def passes(self, chosen: Sequence[int], *, cold: bool = False) -> bool:
-        return self.run(chosen, cold=cold).is_good
+        ran = self.run(chosen, cold=cold)
+        if chosen and not ran.is_good:
+            # Of a guilty fill the last run is its own.
+            self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
+        return ran.is_good
 
     def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
@@ -216,7 +231,7 @@ class Verifier:
         ran = self.runner.run({}, cold=cold)
         if self._stops:
             ran = excuse(ran, self._unrelated)
-        state = "fails"
+        state = f"fails: {ran.reason[:100]}".removesuffix(": ")
         if ran.is_good:
             state = "passes"
         elif ran.code is None:
@@ -249,7 +264,8 @@ class Verifier:
             message = f"the command does not end in {limit} without any fill"
             raise MidfillError("verify_baseline", message, "give it a longer --timeout-s")
         output = failed[0].output.strip().splitlines() or ["it prints nothing"]
-        raise MidfillError("verify_baseline", f"the command fails without any fill: {output[-1]}")
+        reason = failed[0].reason or output[-1]
+        raise MidfillError("verify_baseline", f"the command fails without any fill: {reason}")
 
     def stop_unfilled(self) -> bool:
         """From now on stubs without a fill stop tests, and tests that fail without coming to a suspect do not count.
@@ -379,7 +395,7 @@ def verify(
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
         verdict.guilty = [hole_id for hole_id in verdict.guilty if hole_id in suspects_left]
-    report = _settle(journal, writer, verdict)
+    report = _settle(journal, writer, verdict, verifier.reasons)
     report.troubles += verifier.troubles
     for hole in map(journal.hole, verdict.unproven):
         path = journal.file(hole.file).path
@@ -433,19 +449,21 @@ def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> Non
         raise MidfillError("verify_flaky", f"the command fails {often} at the end")
 
 
-def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
-    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified."""
-    reason = "the command fails with it"
+def _settle(journal: Journal, writer: Writer, verdict: Verdict, reasons: Mapping[int, str]) -> Report:
+    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified. `reasons` say why the
+    command fails with a guilty one.
+    """
+    told = {hole_id: f"the command fails with it: {reasons[hole_id]}".removesuffix(": ") for hole_id in verdict.guilty}
     guilty_written: list[HoleRow] = []
     changes: list[StateChange] = []
     for hole in map(journal.hole, verdict.guilty):
         if hole.is_written:
             guilty_written.append(hole)
         else:
-            changes.append(StateChange(hole.id, State.ROLLED_BACK, reason))
+            changes.append(StateChange(hole.id, State.ROLLED_BACK, told[hole.id]))
     good = map(journal.hole, verdict.good)
     kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.is_written]
-    report = writer.undo(guilty_written, State.ROLLED_BACK, reason)
+    report = writer.undo(guilty_written, State.ROLLED_BACK, told)
     changes += kept
     journal.set_states(changes)
     report.holes += changes

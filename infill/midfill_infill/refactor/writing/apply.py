@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from midfill_infill.errors import MidfillError
@@ -62,9 +63,13 @@ class Writer:
         if not self._allow_dirty:
             guards.refuse_dirty(self.root, self._list_foreign(files))
 
-    def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
-        """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
-        prepare = partial(self._prepare_undo, state=state, reason=reason)
+    def undo(
+        self, holes: Iterable[HoleRow], state: State = State.UNDONE, reasons: Mapping[int, str] = MappingProxyType({})
+    ) -> Report:
+        """Restores the old text of each written hole, which gets `state` and its reason. A hole whose text was changed
+        since is refused and reported.
+        """
+        prepare = partial(self._prepare_undo, state=state, reasons=reasons)
         return self._write(_group_by_file(hole for hole in holes if hole.is_written), prepare, state)
 
     def _is_in_reach(self, file: FileRow) -> bool:
@@ -175,7 +180,7 @@ class Writer:
         report.troubles.append(trouble)
 
     def _prepare_undo(
-        self, file: FileRow, chosen: Sequence[HoleRow], report: Report, state: State, reason: str
+        self, file: FileRow, chosen: Sequence[HoleRow], report: Report, state: State, reasons: Mapping[int, str]
     ) -> Rewrite | None:
         """The rewrite that restores the text of the chosen holes, which get `state`; None if none can be restored."""
         target, content, holes, regions = self._open(file)
@@ -198,7 +203,7 @@ class Writer:
         unwanted = choose_added(self.journal, file, unwanted)
         document = Document(content.data, file.language, target)
         after = weave(document, regions.replace(texts), (), unwanted)
-        changes = tuple(StateChange(hole, state, reason) for hole in texts)
+        changes = tuple(StateChange(hole, state, reasons.get(hole, "")) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
     def _list_imports(self, holes: Iterable[HoleRow]) -> set[str]:
