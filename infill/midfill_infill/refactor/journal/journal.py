@@ -35,7 +35,7 @@ _HOLE_COLUMNS, _FILL_COLUMNS, _FILE_COLUMNS, _WRITE_COLUMNS = (
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """Opens the journal at `path`. Raises MidfillError `run_damaged` and `journal_failed`."""
+    """Opens the journal at `path`. Raises MidfillError `run_damaged`, `run_version` and `journal_failed`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
@@ -46,8 +46,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != VERSION:
-                message = f"{path} has version {version}, not {VERSION}"
-                raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
+                raise MidfillError("run_version", f"{path} has version {version}, not {VERSION}")
             # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
             stack.pop_all()  # nothing failed: the connection stays open
