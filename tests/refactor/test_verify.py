@@ -17,8 +17,9 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, Report, State
 from midfill_infill.refactor.verifying import verify as verifying
-from midfill_infill.refactor.verifying.verify import Verdict, find_guilty, verify
+from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 

@@ -100,10 +100,11 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     return "a module or a fixture that several tests share runs the function"
 
 
-def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
+def splice_probe(document: Document, holes: Sequence[Hole], runner: Runner) -> Patch | None:
     """The patch for bodies that raise an error and leave a mark in the tree where the command sees it. None if not all
     holes are bodies, or there are no such bodies in the document's language.
     """
+    tree = runner.copy.root if runner.command.sandboxed else runner.copy.mirror.work
     probe = _PROBES.get(document.language or "")
     if probe is None or not all(hole.is_body for hole in holes):
         return None
@@ -210,9 +211,7 @@ class Lab:
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
         """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
-        copy = self.runner.copy
-        tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
-        probe = splice_probe(self._document, holes, tree)
+        probe = splice_probe(self._document, holes, self.runner)
         return None if probe is None else self._files(probe)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:

@@ -15,8 +15,9 @@ from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
-from midfill_infill.refactor.verifying.verify import Verdict, verify
+from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.refactor.writing.bisecting import Verdict
 from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
 from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_command

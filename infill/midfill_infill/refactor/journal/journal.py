@@ -116,8 +116,7 @@ class Journal(AbstractContextManager["Journal"]):
                 for file in batch:
                     num_files += 1
                     file_id = num_files
-                    planned_hash = known_hash = file.hash
-                    row = (file_id, os.fsencode(file.path), file.language, planned_hash, known_hash)
+                    row = (file_id, os.fsencode(file.path), file.language, file.hash, file.hash)
                     db.execute(f"INSERT INTO files ({_FILE_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
                     for hole in file.holes:
                         num_holes += 1
@@ -311,11 +310,6 @@ class Journal(AbstractContextManager["Journal"]):
         query = "SELECT effect FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
         row = next(self._rows(query, (file_id, content_hash)), None)
         return [] if row is None else [(hole, at, length) for hole, at, length in json.loads(row[0])["regions"]]
-
-    def has_written(self, file_id: int, content_hash: bytes) -> bool:
-        """True if this run wrote these bytes to the file."""
-        query = "SELECT 1 FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' LIMIT 1"
-        return next(self._rows(query, (file_id, content_hash)), None) is not None
 
 
 def _placeholders(values: Sequence[object]) -> str:

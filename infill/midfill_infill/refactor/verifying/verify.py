@@ -5,7 +5,7 @@ The user's tree is written once, at the end, and only by `apply.Writer`.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer, choose_added
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
@@ -29,59 +30,9 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
 
-Test = Callable[[Sequence[int]], bool]
 # The time limit of a run with fills, as a multiple of one without.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 60.0
-
-
-@dataclass
-class Verdict:
-    """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. Of
-    `doubtful` the same test both passed and failed. No test that passes runs `unproven`. `num_runs` counts the tests.
-    """
-
-    good: list[int] = field(default_factory=list)
-    guilty: list[int] = field(default_factory=list)
-    doubtful: list[int] = field(default_factory=list)
-    unproven: list[int] = field(default_factory=list)
-    num_runs: int = 0
-
-
-def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
-    """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
-    it.
-
-    Suspects that pass stay in the tree while others are tested, so the last of those that fail only together becomes
-    guilty. If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a
-    suspect counts as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends
-    the search. One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
-    """
-    verdict = Verdict()
-
-    def passes(chosen: Sequence[int]) -> bool:
-        verdict.num_runs += 1
-        return test([*verdict.good, *chosen])
-
-    def search(chosen: Sequence[int], *, known_to_fail: bool) -> None:
-        if not chosen or verdict.doubtful:
-            return
-        if not known_to_fail and passes(chosen):
-            verdict.good.extend(chosen)
-            return
-        if len(chosen) == 1:
-            if passes(chosen):
-                verdict.doubtful.extend(chosen)
-            else:
-                verdict.guilty.extend(chosen)
-            return
-        middle = len(chosen) // 2
-        num_good = len(verdict.good)
-        search(chosen[:middle], known_to_fail=False)
-        search(chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)
-
-    search(suspects, known_to_fail=False)
-    return verdict
 
 
 Note = Callable[[str], None]
@@ -326,9 +277,8 @@ class Verifier:
         planned = self._journal.snapshot(file.planned_hash)
         assert planned is not None, "a file with fills has a snapshot"
         document = Document(planned, file.language, Path(file.path))
-        tree = self.copy.root if self.command.sandboxed else self._mirror.work
         holes = self._suspects[file_id]
-        patch = splice_probe(document, [hole.hole for hole in holes], tree)
+        patch = splice_probe(document, [hole.hole for hole in holes], self.runner)
         if patch is None:
             return None
         probe_at = {edit.start_byte: edit.replacement for edit in patch.edits}

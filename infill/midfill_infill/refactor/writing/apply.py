@@ -17,6 +17,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, Rewrite, State, StateChange, Trouble
+from midfill_infill.refactor.writing.bisecting import find_guilty
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import has_import, weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
@@ -88,7 +89,7 @@ class Writer:
                 content = read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
                 continue
-            if not self.journal.has_written(file.id, content.hash):
+            if not self.journal.regions_written(file.id, content.hash):
                 yield file.path
 
     def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare, state: State) -> Report:
@@ -242,23 +243,12 @@ def _is_in_its_function(document: Document, hole: HoleRow, regions: Regions) -> 
 def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
     """The ids of the holes whose fills would add syntax errors to the current file."""
     num_before = _count_errors(document, regions, texts)
-    kept: dict[int, bytes] = {}
-    broken: list[int] = []
 
-    def search(hole_ids: Sequence[int]) -> None:
-        """Keeps these fills if they add no error to those that are kept; otherwise halves them."""
-        chosen = kept | {hole_id: texts[hole_id] for hole_id in hole_ids}
-        if _count_errors(document, regions.replace(chosen), texts) <= num_before:
-            kept.update(chosen)
-        elif len(hole_ids) == 1:
-            broken.extend(hole_ids)
-        else:
-            middle = len(hole_ids) // 2
-            search(hole_ids[:middle])
-            search(hole_ids[middle:])
+    def is_sound(chosen: Sequence[int]) -> bool:
+        filled = regions.replace({hole_id: texts[hole_id] for hole_id in chosen})
+        return _count_errors(document, filled, texts) <= num_before
 
-    search(list(texts))
-    return broken
+    return find_guilty(list(texts), is_sound).guilty
 
 
 def _count_errors(document: Document, regions: Regions, hole_ids: Iterable[int]) -> int:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 import tree_sitter
@@ -53,9 +54,7 @@ def unquote(source: bytes) -> bytes:
         types = list(_list_types(tree)) if tree is not None else []
         if not types:
             break
-        line_starts = [0]
-        for line in unquoted.splitlines(keepends=True):
-            line_starts.append(line_starts[-1] + len(line))
+        line_starts = [0, *accumulate(map(len, unquoted.splitlines(keepends=True)))]
         for quoted in sorted(types, key=lambda quoted: (quoted.lineno, quoted.col_offset), reverse=True):
             start, end = (line_starts[line - 1] + column for line, column in _ends(quoted))
             unquoted = unquoted[:start] + b"(%b)" % str(quoted.value).encode() + unquoted[end:]
