@@ -110,9 +110,7 @@ class Queue:
         for name in self._missing_names:
             if re.search(rf"\b{re.escape(name)}\b", text):
                 num_repeats += 1
-        returned_kinds: list[str] = []
-        for match in _RETURN.finditer(text):
-            returned_kinds.append("" if match["yielded"] else _kind(match["value"]))
+        returned_kinds = ["" if match["yielded"] else _kind(match["value"]) for match in _RETURN.finditer(text)]
         # Every return must have a wrong kind; "", a kind that does not show, is not one. Without a return it is None.
         if self._wrong_kinds and all(kind in self._wrong_kinds for kind in returned_kinds or ["none"]):
             num_repeats += 1

@@ -180,13 +180,8 @@ class Journal(AbstractContextManager["Journal"]):
 
     def texts_of(self, hole_ids: Iterable[int], state: State) -> list[str]:
         """The text of the latest fill of each of these holes that is now in `state`."""
-        texts: list[str] = []
-        for hole_id in hole_ids:
-            hole = self.hole(hole_id)
-            fill = self.fill(hole) if hole.state is state else None
-            if fill is not None:
-                texts.append(fill.new.decode("utf-8", "replace"))
-        return texts
+        fills = [self.fill(hole) for hole in map(self.hole, hole_ids) if hole.state is state]
+        return [fill.new.decode("utf-8", "replace") for fill in fills if fill is not None]
 
     def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[StateChange] = ()) -> None:
         """Stores fills with the files they were made for, and the new states of holes that got no fill."""

@@ -39,15 +39,9 @@ class Exported:
     @property
     def after(self) -> bytes:
         """The planned bytes with the fills and their imports."""
-        places: dict[int, tuple[int, int]] = {}
-        texts: dict[int, bytes] = {}
-        imports: set[str] = set()
-        for hole, fill in self.fills:
-            places[hole.id] = (hole.start_byte, hole.end_byte - hole.start_byte)
-            texts[hole.id] = fill.new
-            imports.update(fill.imports)
-        filled = Regions(self.before, places).replace(texts)
-        return weave(self.document, filled, imports).data
+        places = {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
+        filled = Regions(self.before, places).replace({hole.id: fill.new for hole, fill in self.fills})
+        return weave(self.document, filled, {line for _, fill in self.fills for line in fill.imports}).data
 
     @cached_property
     def document(self) -> Document:
@@ -62,9 +56,7 @@ def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors:
             continue
         fills: list[tuple[HoleRow, FillRow]] = []
         for hole in journal.holes(file.id):
-            if hole.state not in states:
-                continue
-            fill = journal.fill(hole)
+            fill = journal.fill(hole) if hole.state in states else None
             if fill is not None and fill.new_errors <= max_new_errors:
                 fills.append((hole, fill))
         if fills:

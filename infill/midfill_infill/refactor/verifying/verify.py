@@ -404,17 +404,10 @@ def _settle(journal: Journal, writer: Writer, verdict: Verdict, reasons: Mapping
     command fails with a guilty one.
     """
     told = {hole_id: f"the command fails with it: {reasons[hole_id]}".removesuffix(": ") for hole_id in verdict.guilty}
-    guilty_written: list[HoleRow] = []
-    changes: list[StateChange] = []
-    for hole in map(journal.hole, verdict.guilty):
-        if hole.is_written:
-            guilty_written.append(hole)
-        else:
-            changes.append(StateChange(hole.id, State.ROLLED_BACK, told[hole.id]))
-    good = map(journal.hole, verdict.good)
+    guilty, good = ([journal.hole(hole_id) for hole_id in ids] for ids in (verdict.guilty, verdict.good))
     kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.is_written]
-    report = writer.undo(guilty_written, State.ROLLED_BACK, told)
-    changes += kept
+    report = writer.undo(guilty, State.ROLLED_BACK, told)
+    changes = [StateChange(hole.id, State.ROLLED_BACK, told[hole.id]) for hole in guilty if not hole.is_written] + kept
     journal.set_states(changes)
     report.holes += changes
     written.forget(journal.texts_of((change.hole for change in kept), State.VERIFIED))

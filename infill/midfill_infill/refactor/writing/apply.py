@@ -209,12 +209,8 @@ class Writer:
 
     def _list_imports(self, holes: Iterable[HoleRow]) -> set[str]:
         """The import statements that the written ones of `holes` need."""
-        imports: set[str] = set()
-        for hole in holes:
-            fill = self.journal.fill(hole) if hole.is_written else None
-            if fill is not None:
-                imports.update(fill.imports)
-        return imports
+        fills = [self.journal.fill(hole) for hole in holes if hole.is_written]
+        return {statement for fill in fills if fill is not None for statement in fill.imports}
 
 
 def _group_by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:

@@ -113,8 +113,8 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """A file's bytes `data`, and where each hole is in them: its start and its length by its id, in document order.
-    Holes whose place is unknown are missing.
+    """A file's bytes `data`, and where each hole is in them: its start and its length by its id. Of empty holes at one
+    byte the first of `places` comes first. Holes whose place is unknown are missing.
     """
 
     data: bytes
@@ -140,8 +140,7 @@ class Regions:
             taken = ((start, start + size) for start, size in places.values())
             if at is not None and not any(at < end and start < at + length for start, end in taken):
                 places[hole.id] = (at, length)
-        order = {hole.id: number for number, hole in enumerate(holes)}
-        return cls(data, dict(sorted(places.items(), key=lambda place: (place[1][0], order[place[0]]))))
+        return cls(data, {hole.id: places[hole.id] for hole in holes if hole.id in places})
 
     def text(self, hole_id: int) -> bytes | None:
         """The bytes of a hole's region; None if the region is unknown."""

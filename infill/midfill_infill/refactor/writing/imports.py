@@ -53,15 +53,9 @@ class _Import:
 
     def find(self, form: re.Match[str]) -> tree_sitter.Node | None:
         """The node of the name here that the statement `form` would import; None if it is not here."""
-        written = form["name"]
-        if form["module"]:
-            may_be_here = self.is_from and self.module == form["module"]
-        else:
-            may_be_here = not self.is_from
-            if form["alias"]:
-                written += f" as {form['alias']}"
-        if not may_be_here:
+        if self.is_from != bool(form["module"]) or (self.is_from and self.module != form["module"]):
             return None
+        written = form.group().partition("import ")[2]
         return next((node for node in self.names if _text(node) == written), None)
 
 
