@@ -3,15 +3,20 @@
 import os
 import stat
 import subprocess
+from collections.abc import Sequence
+from math import log2
 from pathlib import Path
 
 import pytest
 from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, source
 
 from midfill_infill.errors import MidfillError
-from midfill_infill.refactor.journal.records import Report, State
+from midfill_infill.refactor.journal.records import FillRow, Report, State, StateChange
+from midfill_infill.refactor.writing import apply as applying
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.syntax.problems import Span, count_errors
+from midfill_infill.text.document import Document
 
 
 @pytest.fixture
@@ -46,6 +51,12 @@ def test_one_hole_is_undone_among_others_in_any_order(tree: Tree) -> None:
         undo_all(tree, (hole,))
     assert tree.contents()["p/m0.py"] == tree.before["p/m0.py"]
     assert tree.contents()["p/m1.py"] == tree.after["p/m1.py"]
+
+
+def test_a_reason_with_a_path_that_is_no_text_is_kept(tree: Tree) -> None:
+    with tree.open() as journal:
+        journal.set_states([StateChange(1, State.FAILED, "`pytest n\udce9.py` fails")])
+        assert journal.hole(1).reason == "`pytest n?.py` fails"
 
 
 def test_an_edit_elsewhere_moves_the_holes(tree: Tree) -> None:
@@ -97,12 +108,30 @@ def test_a_fill_with_a_syntax_error_is_not_applied(tmp_path: Path, text: bytes) 
     with tree.open() as journal:
         fill = journal.fill(journal.hole(1))
         assert fill is not None
-        bad = type(fill)(1, 0, 0, fill.old, text, 0, 0.5)
+        bad = FillRow(1, 0, 0, fill.old, text, 0, 0.5)
         journal.add_fills([(bad, tree.before["a.py"])])
         journal.accept(journal.acceptable())
         report = Writer(journal, tree.root).apply(accepted(journal), is_git=False)
     assert (report.count(State.FAILED), report.count(State.APPLIED)) == (1, 1)
     assert text not in (tree.root / "a.py").read_bytes()
+
+
+def test_one_broken_fill_among_many_of_a_file_costs_few_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = make_tree(tmp_path / "repo", {"a.py": source(0, 64)})
+    counted: list[int] = []
+
+    def count(document: Document, around: Sequence[Span]) -> int:
+        counted.append(len(around))
+        return count_errors(document, around)
+
+    monkeypatch.setattr(applying, "count_errors", count)
+    with tree.open() as journal:
+        bad = FillRow(40, 0, 0, b"...", b"return (", 0, 0.5)
+        journal.add_fills([(bad, tree.before["a.py"])])
+        journal.accept(journal.acceptable())
+        report = Writer(journal, tree.root).apply(accepted(journal), is_git=False)
+    assert (report.count(State.FAILED), report.count(State.APPLIED)) == (1, 63)
+    assert len(counted) <= 3 + 2 * log2(64) and max(counted) == 1, "spans cost as much as parses do"
 
 
 def test_a_dirty_planned_file_is_refused_and_another_is_not(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from midfill_infill.cli.refactor import SUBCOMMANDS
 from midfill_infill.errors import TABLE
 from midfill_infill.filling import written
 from midfill_infill.refactor.generating import ray_workers
-from midfill_infill.refactor.journal.journal import Journal
+from midfill_infill.refactor.journal.journal import VERSION, Journal
 from midfill_infill.refactor.journal.runs import find_run, hold_lock, list_runs, state_folder
 from midfill_infill.refactor.reporting import export
 from midfill_infill.refactor.verifying import verify as verifying
@@ -66,6 +66,11 @@ def test_a_run_goes_from_plan_over_review_to_undo(root: Path) -> None:
     assert json.loads(run("status", "--json").stdout)["holes"] == {"accepted": 1, "rejected": 1}
     checked = run("check")
     assert checked.exit_code == 1 and "a.py: 1 accepted fill is not written" in checked.stdout
+    (root / "a.py").rename(root / "b.py")
+    (root / "a.py").mkdir()
+    assert "a.py: 1 accepted fill is not written, and the file was changed" in run("check").stdout
+    (root / "a.py").rmdir()
+    (root / "b.py").rename(root / "a.py")
     applied = run("apply")
     assert applied.exit_code == 0 and "1 hole written in 1 file" in applied.stderr
     text = (root / "a.py").read_text()
@@ -91,6 +96,9 @@ def test_undo_takes_a_path_from_where_it_is_called(root: Path, monkeypatch: pyte
     assert (root / "s/a.py").read_text() == "def f():\n    ...\n" != (root / "s.py").read_text()
     monkeypatch.chdir(root / "s")
     assert run("undo", "--file", "a.py").exit_code == 2 and (root / "a.py").read_text() != CODE
+    (root.parent / "link").symlink_to(root)
+    assert "1 hole undone" in run("undo", "--file", str(root.parent / "link/s.py")).stderr
+    run("apply", "--hole", "3")
     assert "1 hole undone" in run("undo", "--file", "../s.py").stderr
     assert "2 holes undone" in run("undo", "--file", "..").stderr and (root / "a.py").read_text() == CODE
 
@@ -608,7 +616,11 @@ def test_runs_with_fills_in_their_files_are_kept(root: Path, generated: None) ->
     kept = run("runs", "--keep", "0")
     assert kept.exit_code == 0 and f"kept {run_id}, because `undo` needs it for 2 fills" in kept.stderr
     assert list_runs(find_repository(root)) == [run_id]
-    assert f"deleted {run_id}, " in run("runs", "--keep", "0", "--delete", run_id).stdout
+    with sqlite3.connect(find_run(find_repository(root))) as db:
+        db.execute(f"PRAGMA user_version = {VERSION + 1}")
+    assert f"kept {run_id}, because" in run("runs", "--keep", "0").stderr, "its fills are unknown"
+    assert run("undo").exit_code == 6 and list_runs(find_repository(root)) == [run_id]
+    assert f"deleted {run_id}: " in run("runs", "--keep", "0", "--delete", run_id).stdout
     assert run("runs").stderr == "there is no run: `midfill refactor plan` makes one\n"
 
 

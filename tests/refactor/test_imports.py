@@ -38,6 +38,9 @@ PLACED = [
     ("from typing import Any\n", (ANY,), "from typing import Any\n"),
     ("import os\r\n", ("import zlib",), "import os\r\nimport zlib\r\n"),
     ("", (JSON,), "import json"),
+    ("\ufeffx = 1\r\n", (JSON,), "\ufeffimport json\r\n\r\nx = 1\r\n"),
+    ("\ufeffimport os\n", (JSON, "import os"), "\ufeffimport json\nimport os\n"),
+    ("import os\nfrom . import a\n", (NUMPY,), "import os\nimport numpy as np\nfrom . import a\n"),
 ]  # fmt: skip
 
 
@@ -81,6 +84,7 @@ NAMES = {
     "import os\nprint(os.x, y, [z for z in ()], len, __file__)\n": {"y"},
     "def f(a: T, *b: 'U') -> V:\n    global w\n    w = a\n    return w + c\n": {"T", "V", "c"},
     "from __future__ import annotations\ndef f(a: T): pass\n": {"T"},
+    "\ufeffprint(y)\n": {"y"},
     "class A:\n    b = 1\n    def g(self): return b\n": {"b"},
 }
 

@@ -63,6 +63,7 @@ def hold(tree: Tree, screen: Script, reroll: Reroll = keep) -> list[str]:
         ("b", ["generated"] * 6),
         ("", ["generated"] * 6),
         ("?ss y", ["accepted", *["generated"] * 5]),
+        ("\n\ry", ["accepted", *["generated"] * 5]),
     ],
 )
 def test_keys_of_a_review_accept_reject_and_skip(tree: Tree, keys: str, states: list[str]) -> None:

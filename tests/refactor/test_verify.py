@@ -17,8 +17,9 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, Report, State
 from midfill_infill.refactor.verifying import verify as verifying
-from midfill_infill.refactor.verifying.verify import Verdict, find_guilty, verify
+from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 
@@ -163,6 +164,8 @@ def test_a_fill_that_hangs_costs_a_multiple_of_a_run_without_it(
     code = f"import time; time.sleep(99 * any(b'BAD' in p.read_bytes() for p in {FILES}))"
     verdict, _ = run(tree, written=False, command=(*COMMAND[:-1], f"import pathlib; {code}"), first_s=60.0)
     assert set(verdict.guilty) == bad and len(verdict.good) == 1
+    with tree.open() as journal:
+        assert [hole.reason for hole in journal.holes_in(State.ROLLED_BACK)] == ["the command fails with it: too slow"]
 
 
 def test_stubs_that_hang_do_not_keep_their_fills_waiting(tmp_path: Path) -> None:
@@ -213,12 +216,30 @@ def test_what_is_installed_from_the_tree_runs_the_copy(tmp_path: Path, sandboxed
     assert tool.exists() and not (root / ".git/index.lock").exists()
 
 
-def test_journal_keeps_verdicts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (CODE, ""),
+        (f"{CODE.replace('sys.exit', 'is_bad = ')}; is_bad and sys.exit('TypeError: x')", ": TypeError: x"),
+    ],
+)
+def test_journal_keeps_verdicts(tmp_path: Path, written: bool, code: str, why: str) -> None:
     tree, bad = planted(tmp_path / "repo", 2, 3, 1)
-    run(tree, written=True)
+    run(tree, written=written, command=(*COMMAND[:-1], code))
     with Journal(tree.journal_path) as journal:
         (hole,) = journal.holes_in(State.ROLLED_BACK)
-        assert hole.id in bad and hole.reason == "the command fails with it"
+        assert hole.id in bad and hole.reason == f"the command fails with it{why}"
+
+
+def test_of_two_fills_that_fail_only_together_the_less_certain_one_is_rolled_back(tmp_path: Path) -> None:
+    tree, _ = planted(tmp_path / "repo", 2, 2, 0)
+    with tree.open() as journal:
+        journal.add_fills([(FillRow(1, 0, 0, b"...", b"return 'BAD'", 0, 0.3), tree.before["m0.py"])])
+        journal.accept(journal.acceptable())
+    code = CODE.replace("any(b'BAD'", "all(b'BAD' in p.read_bytes() or b'# 1.0'")
+    verdict, _ = run(tree, written=False, command=(*COMMAND[:-1], code))
+    assert verdict.guilty == [1] and sorted(verdict.good) == [2, 3, 4]
 
 
 def test_fills_that_make_a_command_pass_are_good(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def test_an_import_error_elsewhere_is_said(shop: Path, answer: Answer) -> None:
     assert result.exit_code == 2
     assert "fails before it comes to discount: ModuleNotFoundError: No module named 'nowhere_at_all'" in result.stderr
     assert fill(until=f"{sys.executable} -c 'import nowhere_at_all'").exit_code == 2
+    compiled = fill(until="echo 'a.ts(3,5): error TS2322: no type'; echo 'Found 1 error.'; exit 2")
+    assert "fails before it comes to discount: TS2322: no type" in compiled.stderr
 
 
 def test_a_test_that_fails_without_coming_here_is_said(shop: Path, answer: Answer) -> None:

@@ -224,6 +224,15 @@ def test_a_failure_is_a_sentence(kind: str, message: str, sentence: str) -> None
     assert Failure("t", kind, message).sentence == sentence
 
 
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("line", ["x" * 40_000, "x." * 20_000], ids=["word", "path"])
+def test_a_long_line_is_read_at_once(line: str) -> None:
+    assert read_output(f"{line}\nRan 5 tests in 0.1s\n\nFAILED (failures=1)\n")[0] == 4
+    queue = Queue(DOCUMENT)
+    queue.learn(candidate("return a"), failed(line), None)
+    assert queue.count_repeats(candidate("return a")) == 0
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_what_commands_print_is_read(name: str) -> None:
     output, passed, expected = OUTPUTS[name]

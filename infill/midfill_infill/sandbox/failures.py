@@ -7,7 +7,7 @@ from typing import Final
 
 _PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 # Places in files as printed by pytest, Go, Rust, JavaScript and compilers.
-_PLACE: Final = re.compile(r"(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
+_PLACE: Final = re.compile(r"(?<![\w./@+-])(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
 _PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P<kind>\w*)$", re.MULTILINE)
 _ERROR: Final = re.compile(
     r"^(?:E\s+)?(?P<kind>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*)(?:: (?P<message>.*))?$", re.MULTILINE

@@ -100,10 +100,11 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     return "a module or a fixture that several tests share runs the function"
 
 
-def splice_probe(document: Document, holes: Sequence[Hole], tree: Path) -> Patch | None:
+def splice_probe(document: Document, holes: Sequence[Hole], runner: Runner) -> Patch | None:
     """The patch for bodies that raise an error and leave a mark in the tree where the command sees it. None if not all
     holes are bodies, or there are no such bodies in the document's language.
     """
+    tree = runner.copy.root if runner.command.sandboxed else runner.copy.mirror.work
     probe = _PROBES.get(document.language or "")
     if probe is None or not all(hole.is_body for hole in holes):
         return None
@@ -210,9 +211,7 @@ class Lab:
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
         """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
-        copy = self.runner.copy
-        tree = copy.root if self.runner.command.sandboxed else copy.mirror.work
-        probe = splice_probe(self._document, holes, tree)
+        probe = splice_probe(self._document, holes, self.runner)
         return None if probe is None else self._files(probe)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
@@ -226,7 +225,7 @@ class Lab:
                 limit = f"{self.runner.command.timeout_s:.4g} s"
                 raise MidfillError("until_unreached", f"`{line}` does not come to {names} in {limit}")
             output = ran.output.strip().splitlines() or ["it prints nothing"]
-            reason = ran.failures[0].sentence if ran.failures else output[-1]
+            reason = ran.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
             stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by

@@ -15,10 +15,12 @@ from midfill_infill.until.anew import Fault
 _MISSING: Final = re.compile(
     r"has no attribute '(?P<attribute>\w+)'|name '(?P<name>\w+)' is not defined|No module named '(?P<module>[\w.]+)'"
     r"|cannot import name '(?P<imported>\w+)'|unexpected keyword argument '(?P<keyword>\w+)'"
-    r"|(?P<called>\w+) is not a function|undefined: (?P<undefined>\w+)|(?P<unbound>\w+) is not defined"
+    r"|\b(?P<called>\w+) is not a function|undefined: (?P<undefined>\w+)|\b(?P<unbound>\w+) is not defined"
 )
 # As pytest prints a comparison, then as unittest does.
-_COMPARED: Final = re.compile(r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|(?P<got2>.+?) != (?P<wanted2>.+)")
+_COMPARED: Final = re.compile(
+    r"assert (?P<got>.+?) (?:==|is) (?P<wanted>.+)|^(?P<got2>.+?) != (?P<wanted2>.+)", re.MULTILINE
+)
 _QUOTED: Final = re.compile(r"""\"{3}(?:(?!\"{3}).)*\"{3}|'{3}(?:(?!'{3}).)*'{3}""", re.DOTALL)
 _RETURN: Final = re.compile(r"^\s*return\b[ \t]*(?P<value>.*)$|^\s*(?P<yielded>yield)\b", re.MULTILINE)
 # Of 32,077 bodies of Python packages whose file has no other assertion, 27 begin with one; drafts do it more often,
@@ -108,9 +110,7 @@ class Queue:
         for name in self._missing_names:
             if re.search(rf"\b{re.escape(name)}\b", text):
                 num_repeats += 1
-        returned_kinds: list[str] = []
-        for match in _RETURN.finditer(text):
-            returned_kinds.append("" if match["yielded"] else _kind(match["value"]))
+        returned_kinds = ["" if match["yielded"] else _kind(match["value"]) for match in _RETURN.finditer(text)]
         # Every return must have a wrong kind; "", a kind that does not show, is not one. Without a return it is None.
         if self._wrong_kinds and all(kind in self._wrong_kinds for kind in returned_kinds or ["none"]):
             num_repeats += 1

@@ -193,13 +193,8 @@ def _make_rounds(
 def _mix(selector: CandidateSelector, tries: Sequence[Try]) -> Events:
     """Yields variants of the best candidate, each with the text of another candidate in one hole; asks no engine."""
     best, *others = [attempt.candidate for attempt in sorted(tries, key=_rank_try)]
-    mixed: list[Alternative] = []
-    for other in others:
-        for index, fill in enumerate(other.fills):
-            candidate = put_together(selector, best, index, fill)
-            if candidate is not None:
-                mixed.append(candidate)
-    first, *others = mixed or [best]
+    made = (put_together(selector, best, index, fill) for other in others for index, fill in enumerate(other.fills))
+    first, *others = [candidate for candidate in made if candidate is not None] or [best]
     yield Filled(first, tuple(others), wire.Stats(steps=0, forwards=0, tokens=0, ms=0.0), "")
 
 
@@ -223,12 +218,9 @@ def _refill(
         if isinstance(event, Preview):
             yield event
             continue
-        variants: list[Alternative] = []
-        for alternative in (event.best, *event.alternatives):
-            variant = put_together(selector, candidate, index, alternative.fills[0])
-            if variant is not None:
-                variants.append(variant)
-        best, *others = variants or [candidate]
+        fills = [alternative.fills[0] for alternative in (event.best, *event.alternatives)]
+        variants = (put_together(selector, candidate, index, fill) for fill in fills)
+        best, *others = [variant for variant in variants if variant is not None] or [candidate]
         yield replace(event, best=best, alternatives=tuple(others))
 
 

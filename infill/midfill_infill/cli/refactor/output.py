@@ -87,12 +87,14 @@ def runs_command(
                 with Journal(path, read_only=True) as journal:
                     facts = _describe_run(journal)
             except MidfillError as error:
-                if error.code != "run_damaged":
+                if error.code not in ("run_damaged", "run_version"):
                     raise
                 facts = {"run": path.parent.name, "error": error.message}
-            num_written = sum(facts.get("holes", {}).get(str(state), 0) for state in WRITTEN)
-            if is_deleting and num_written and path not in named:
-                why = f"`undo` needs it for {plural(num_written, 'fill')}"
+                why = error.message if error.code == "run_version" else ""
+            else:
+                num_written = sum(facts["holes"].get(str(state), 0) for state in WRITTEN)
+                why = f"`undo` needs it for {plural(num_written, 'fill')}" if num_written else ""
+            if is_deleting and why and path not in named:
                 say(f"kept {path.parent.name}, because {why}; --delete ID deletes it all the same")
                 continue
             if is_deleting and facts.get("unsettled_writes"):

@@ -15,8 +15,9 @@ from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import WRITTEN, HoleRow, State, Trouble
 from midfill_infill.refactor.journal.runs import hold_lock, state_folder
-from midfill_infill.refactor.verifying.verify import Verdict, verify
+from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer, written_holes
+from midfill_infill.refactor.writing.bisecting import Verdict
 from midfill_infill.refactor.writing.reopening import note_put_back, reopen_stale
 from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_command
@@ -78,7 +79,8 @@ def apply_command(
             if test is not None:
                 suspects = [*journal.holes_in(*WRITTEN), *rows]
                 verdict, troubles = _verify(place, journal, writer, suspects, test, is_timed=timeout_s is not None)
-                rows = [row for row in rows if row.id in set(verdict.good)]
+                good = set(verdict.good)
+                rows = [row for row in rows if row.id in good]
                 has_guilty = bool(verdict.guilty)
             unseen = [row.id for row in rows if row.state is not State.ACCEPTED and test is None]
             journal.accept(rows)
@@ -182,7 +184,10 @@ def undo_command(
     """
     with reported():
         with _writing(root, run, "undo") as (place, journal, writer):
-            path = None if file is None else os.path.relpath(Path(os.path.realpath(root)) / file, place.root)
+            path = None
+            if file is not None:
+                named = Path(os.path.abspath(Path(os.path.realpath(root)) / file))
+                path = os.path.relpath(Path(os.path.realpath(named.parent)) / named.name, place.root)
             report = writer.undo(written_holes(journal, path, hole or ()))
         say(f"{plural(report.count(State.UNDONE), 'hole')} undone in {plural(report.num_files, 'file')}")
         report_troubles(report.troubles)

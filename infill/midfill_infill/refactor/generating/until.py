@@ -149,8 +149,7 @@ class Tester:
             return made
         reason = "its tests stop in functions that are not filled"
         if not ran.is_good:
-            sentence = ran.failures[0].sentence if ran.failures else ran.verdict
-            reason = f"its tests fail once others are filled: {sentence}"
+            reason = f"its tests fail once others are filled: {ran.reason or ran.verdict}"
         return self._refuse(name, replace(made, change=StateChange(hole.id, State.FAILED, reason)))
 
     def _refuse(self, name: str, result: HoleResult) -> HoleResult:

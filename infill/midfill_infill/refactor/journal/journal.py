@@ -23,6 +23,7 @@ from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.records import FileRow, FillRow, HoleRow, State, StateChange, WriteRow
 from midfill_infill.repository.content import digest
 from midfill_infill.text.spans import Hole
+from midfill_infill.text.visible import encodable
 
 VERSION: Final = 3
 BUSY_TIMEOUT_S: Final = 30.0
@@ -34,7 +35,7 @@ _HOLE_COLUMNS, _FILL_COLUMNS, _FILE_COLUMNS, _WRITE_COLUMNS = (
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """Opens the journal at `path`. Raises MidfillError `run_damaged` and `journal_failed`."""
+    """Opens the journal at `path`. Raises MidfillError `run_damaged`, `run_version` and `journal_failed`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
@@ -45,8 +46,7 @@ class Journal(AbstractContextManager["Journal"]):
             self._db.execute("PRAGMA synchronous = EXTRA")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != VERSION:
-                message = f"{path} has version {version}, not {VERSION}"
-                raise MidfillError("run_damaged", message, "use the version of midfill that made the run")
+                raise MidfillError("run_version", f"{path} has version {version}, not {VERSION}")
             # Not mode=ro, which cannot roll back a killed writer's transaction.
             self._db.execute(f"PRAGMA query_only = {int(read_only)}")
             stack.pop_all()  # nothing failed: the connection stays open
@@ -116,8 +116,7 @@ class Journal(AbstractContextManager["Journal"]):
                 for file in batch:
                     num_files += 1
                     file_id = num_files
-                    planned_hash = known_hash = file.hash
-                    row = (file_id, os.fsencode(file.path), file.language, planned_hash, known_hash)
+                    row = (file_id, os.fsencode(file.path), file.language, file.hash, file.hash)
                     db.execute(f"INSERT INTO files ({_FILE_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
                     for hole in file.holes:
                         num_holes += 1
@@ -181,13 +180,8 @@ class Journal(AbstractContextManager["Journal"]):
 
     def texts_of(self, hole_ids: Iterable[int], state: State) -> list[str]:
         """The text of the latest fill of each of these holes that is now in `state`."""
-        texts: list[str] = []
-        for hole_id in hole_ids:
-            hole = self.hole(hole_id)
-            fill = self.fill(hole) if hole.state is state else None
-            if fill is not None:
-                texts.append(fill.new.decode("utf-8", "replace"))
-        return texts
+        fills = [self.fill(hole) for hole in map(self.hole, hole_ids) if hole.state is state]
+        return [fill.new.decode("utf-8", "replace") for fill in fills if fill is not None]
 
     def add_fills(self, fills: Sequence[tuple[FillRow, bytes]], changes: Sequence[StateChange] = ()) -> None:
         """Stores fills with the files they were made for, and the new states of holes that got no fill."""
@@ -312,11 +306,6 @@ class Journal(AbstractContextManager["Journal"]):
         row = next(self._rows(query, (file_id, content_hash)), None)
         return [] if row is None else [(hole, at, length) for hole, at, length in json.loads(row[0])["regions"]]
 
-    def has_written(self, file_id: int, content_hash: bytes) -> bool:
-        """True if this run wrote these bytes to the file."""
-        query = "SELECT 1 FROM writes WHERE file = ? AND new_hash = ? AND state = 'done' LIMIT 1"
-        return next(self._rows(query, (file_id, content_hash)), None) is not None
-
 
 def _placeholders(values: Sequence[object]) -> str:
     """The question marks that stand for `values` in a statement."""
@@ -345,5 +334,5 @@ def _keep_snapshot(db: sqlite3.Connection, data: bytes) -> None:
 
 
 def _set_states(db: sqlite3.Connection, changes: Sequence[StateChange]) -> None:
-    values = [(change.state, change.reason, change.hole) for change in changes]
+    values = [(change.state, encodable(change.reason), change.hole) for change in changes]
     db.executemany("UPDATE holes SET state = ?, reason = ? WHERE id = ?", values)

@@ -53,7 +53,7 @@ class FileRow:
     known_hash: bytes
 
     def below(self, root: Path) -> Path:
-        return root / os.fsdecode(os.fsencode(self.path))
+        return root / self.path
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from midfill_infill.refactor.journal.runs import find_run, list_runs
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
-from midfill_infill.repository.content import digest
+from midfill_infill.repository.content import read_content
 from midfill_infill.repository.roots import Repository
 from midfill_infill.text.diffs import unified_diff
 from midfill_infill.text.document import Document
-from midfill_infill.text.visible import encodable, visible
+from midfill_infill.text.visible import encodable, plural, visible
 
 CHOSEN: Final = (State.ACCEPTED, *WRITTEN)
 """The states of holes that `apply` would write or has written."""
@@ -39,15 +39,9 @@ class Exported:
     @property
     def after(self) -> bytes:
         """The planned bytes with the fills and their imports."""
-        places: dict[int, tuple[int, int]] = {}
-        texts: dict[int, bytes] = {}
-        imports: set[str] = set()
-        for hole, fill in self.fills:
-            places[hole.id] = (hole.start_byte, hole.end_byte - hole.start_byte)
-            texts[hole.id] = fill.new
-            imports.update(fill.imports)
-        filled = Regions(self.before, places).replace(texts)
-        return weave(self.document, filled, imports).data
+        places = {hole.id: (hole.start_byte, hole.end_byte - hole.start_byte) for hole, _ in self.fills}
+        filled = Regions(self.before, places).replace({hole.id: fill.new for hole, fill in self.fills})
+        return weave(self.document, filled, {line for _, fill in self.fills for line in fill.imports}).data
 
     @cached_property
     def document(self) -> Document:
@@ -62,9 +56,7 @@ def exported(journal: Journal, states: Sequence[State] = CHOSEN, max_new_errors:
             continue
         fills: list[tuple[HoleRow, FillRow]] = []
         for hole in journal.holes(file.id):
-            if hole.state not in states:
-                continue
-            fill = journal.fill(hole)
+            fill = journal.fill(hole) if hole.state in states else None
             if fill is not None and fill.new_errors <= max_new_errors:
                 fills.append((hole, fill))
         if fills:
@@ -160,10 +152,13 @@ def _list_unwritten(repository: Repository, names: Sequence[str] | None) -> list
             if chosen is not None and os.path.realpath(path) not in chosen:
                 continue
             num_fills = sum(hole.state is State.ACCEPTED for hole in journal.holes(file.id))
-            finding = f"{file.path}: {num_fills} accepted fills are not written"
-            if num_fills == 1:
-                finding = f"{file.path}: 1 accepted fill is not written"
-            if not path.exists() or digest(path.read_bytes()) != file.known_hash:
+            verb = "is" if num_fills == 1 else "are"
+            finding = f"{file.path}: {plural(num_fills, 'accepted fill')} {verb} not written"
+            try:
+                is_changed = read_content(Path(os.path.realpath(path))).hash != file.known_hash
+            except OSError:
+                is_changed = True
+            if is_changed:
                 finding += ", and the file was changed"
             findings.append(visible(finding))
     return findings

@@ -63,11 +63,11 @@ def review(journal: Journal, screen: Screen, reroll: Reroll) -> None:
                 journal.set_states([StateChange(back, State.GENERATED)])
                 waiting.insert(0, back)
             continue
-        answered = _list_answered(journal, hole, answer, waiting)
+        answered = dict.fromkeys(_list_answered(journal, hole, answer, waiting))
         state = State.REJECTED if answer in "nd" else State.ACCEPTED
         journal.set_states([StateChange(hole_id, state) for hole_id in answered])
         done += answered
-        waiting = [hole_id for hole_id in waiting if hole_id not in set(answered)]
+        waiting = [hole_id for hole_id in waiting if hole_id not in answered]
 
 
 def _list_answered(journal: Journal, hole: HoleRow, answer: str, waiting: list[int]) -> list[int]:
@@ -84,8 +84,9 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
     """The user's answer for a fill: y, n, a, d, q or b. Does what `e`, `r` and `s` ask for, and asks again."""
     context = 3
     while True:
-        answer = screen.ask("[y,n,a,d,q,e,b,r,s,?] ").strip().lower()[:1] or "q"
-        if answer in "ynadqb":
+        answer = screen.ask("[y,n,a,d,q,e,b,r,s,?] ")
+        answer = answer.strip().lower()[:1] if answer else "q"
+        if answer and answer in "ynadqb":
             return answer
         try:
             if answer == "s":

@@ -5,8 +5,9 @@ The user's tree is written once, at the end, and only by `apply.Writer`.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer, choose_added
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
@@ -28,59 +30,9 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
 
-Test = Callable[[Sequence[int]], bool]
 # The time limit of a run with fills, as a multiple of one without.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 60.0
-
-
-@dataclass
-class Verdict:
-    """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. Of
-    `doubtful` the same test both passed and failed. No test that passes runs `unproven`. `num_runs` counts the tests.
-    """
-
-    good: list[int] = field(default_factory=list)
-    guilty: list[int] = field(default_factory=list)
-    doubtful: list[int] = field(default_factory=list)
-    unproven: list[int] = field(default_factory=list)
-    num_runs: int = 0
-
-
-def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
-    """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
-    it.
-
-    Suspects that pass stay in the tree while others are tested, so one of two that fail only together becomes guilty.
-    If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a suspect counts
-    as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends the search.
-    One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
-    """
-    verdict = Verdict()
-
-    def passes(chosen: Sequence[int]) -> bool:
-        verdict.num_runs += 1
-        return test([*verdict.good, *chosen])
-
-    def search(chosen: Sequence[int], *, known_to_fail: bool) -> None:
-        if not chosen or verdict.doubtful:
-            return
-        if not known_to_fail and passes(chosen):
-            verdict.good.extend(chosen)
-            return
-        if len(chosen) == 1:
-            if passes(chosen):
-                verdict.doubtful.extend(chosen)
-            else:
-                verdict.guilty.extend(chosen)
-            return
-        middle = len(chosen) // 2
-        num_good = len(verdict.good)
-        search(chosen[:middle], known_to_fail=False)
-        search(chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)
-
-    search(suspects, known_to_fail=False)
-    return verdict
 
 
 Note = Callable[[str], None]
@@ -102,6 +54,7 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
+        self.reasons: dict[int, str] = {}  # why the last run failed in which this hole's fill was the last
         self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
@@ -126,8 +79,17 @@ class Verifier:
 
     @property
     def suspects(self) -> list[int]:
-        """The ids of the holes that are still suspects."""
-        return [hole.id for holes in self._suspects.values() for hole in holes]
+        """The ids of the holes that are still suspects. Those for whose fills most speaks come first, because the last
+        of those that fail only together becomes guilty.
+        """
+        holes = chain.from_iterable(self._suspects.values())
+        return [hole.id for hole in sorted(holes, key=self._rate, reverse=True)]
+
+    def _rate(self, hole: HoleRow) -> tuple[bool, float]:
+        """How much speaks for a hole's fill: whether it has been verified, and its certainty."""
+        fill = self._journal.fill(hole)
+        assert fill is not None, "a suspect has a fill"
+        return hole.state is State.VERIFIED, 0.5 if fill.certainty is None else fill.certainty
 
     def put(self, chosen: Sequence[int]) -> None:
         """Undoes in the copy what the last run did, and puts exactly the fills of `chosen` into it. Raises `disk_full`,
@@ -207,7 +169,11 @@ class Verifier:
         self._standing[file_id] = chosen
 
     def passes(self, chosen: Sequence[int], *, cold: bool = False) -> bool:
-        return self.run(chosen, cold=cold).is_good
+        ran = self.run(chosen, cold=cold)
+        if chosen and not ran.is_good:
+            # Of a guilty fill the last run is its own.
+            self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
+        return ran.is_good
 
     def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
@@ -216,7 +182,7 @@ class Verifier:
         ran = self.runner.run({}, cold=cold)
         if self._stops:
             ran = excuse(ran, self._unrelated)
-        state = "fails"
+        state = f"fails: {ran.reason[:100]}".removesuffix(": ")
         if ran.is_good:
             state = "passes"
         elif ran.code is None:
@@ -249,7 +215,8 @@ class Verifier:
             message = f"the command does not end in {limit} without any fill"
             raise MidfillError("verify_baseline", message, "give it a longer --timeout-s")
         output = failed[0].output.strip().splitlines() or ["it prints nothing"]
-        raise MidfillError("verify_baseline", f"the command fails without any fill: {output[-1]}")
+        reason = failed[0].reason or output[-1]
+        raise MidfillError("verify_baseline", f"the command fails without any fill: {reason}")
 
     def stop_unfilled(self) -> bool:
         """From now on stubs without a fill stop tests, and tests that fail without coming to a suspect do not count.
@@ -310,9 +277,8 @@ class Verifier:
         planned = self._journal.snapshot(file.planned_hash)
         assert planned is not None, "a file with fills has a snapshot"
         document = Document(planned, file.language, Path(file.path))
-        tree = self.copy.root if self.command.sandboxed else self._mirror.work
         holes = self._suspects[file_id]
-        patch = splice_probe(document, [hole.hole for hole in holes], tree)
+        patch = splice_probe(document, [hole.hole for hole in holes], self.runner)
         if patch is None:
             return None
         probe_at = {edit.start_byte: edit.replacement for edit in patch.edits}
@@ -379,7 +345,7 @@ def verify(
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
         verdict.guilty = [hole_id for hole_id in verdict.guilty if hole_id in suspects_left]
-    report = _settle(journal, writer, verdict)
+    report = _settle(journal, writer, verdict, verifier.reasons)
     report.troubles += verifier.troubles
     for hole in map(journal.hole, verdict.unproven):
         path = journal.file(hole.file).path
@@ -433,20 +399,15 @@ def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> Non
         raise MidfillError("verify_flaky", f"the command fails {often} at the end")
 
 
-def _settle(journal: Journal, writer: Writer, verdict: Verdict) -> Report:
-    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified."""
-    reason = "the command fails with it"
-    guilty_written: list[HoleRow] = []
-    changes: list[StateChange] = []
-    for hole in map(journal.hole, verdict.guilty):
-        if hole.is_written:
-            guilty_written.append(hole)
-        else:
-            changes.append(StateChange(hole.id, State.ROLLED_BACK, reason))
-    good = map(journal.hole, verdict.good)
+def _settle(journal: Journal, writer: Writer, verdict: Verdict, reasons: Mapping[int, str]) -> Report:
+    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified. `reasons` say why the
+    command fails with a guilty one.
+    """
+    told = {hole_id: f"the command fails with it: {reasons[hole_id]}".removesuffix(": ") for hole_id in verdict.guilty}
+    guilty, good = ([journal.hole(hole_id) for hole_id in ids] for ids in (verdict.guilty, verdict.good))
     kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.is_written]
-    report = writer.undo(guilty_written, State.ROLLED_BACK, reason)
-    changes += kept
+    report = writer.undo(guilty, State.ROLLED_BACK, told)
+    changes = [StateChange(hole.id, State.ROLLED_BACK, told[hole.id]) for hole in guilty if not hole.is_written] + kept
     journal.set_states(changes)
     report.holes += changes
     written.forget(journal.texts_of((change.hole for change in kept), State.VERIFIED))

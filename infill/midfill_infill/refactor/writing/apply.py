@@ -10,12 +10,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal import records
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, Rewrite, State, StateChange, Trouble
+from midfill_infill.refactor.writing.bisecting import find_guilty
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import has_import, weave
 from midfill_infill.refactor.writing.writes import GROUP, in_groups, recover, write_group
@@ -62,9 +64,13 @@ class Writer:
         if not self._allow_dirty:
             guards.refuse_dirty(self.root, self._list_foreign(files))
 
-    def undo(self, holes: Iterable[HoleRow], state: State = State.UNDONE, reason: str = "") -> Report:
-        """Restores the old text of each written hole. A hole whose text was changed since is refused and reported."""
-        prepare = partial(self._prepare_undo, state=state, reason=reason)
+    def undo(
+        self, holes: Iterable[HoleRow], state: State = State.UNDONE, reasons: Mapping[int, str] = MappingProxyType({})
+    ) -> Report:
+        """Restores the old text of each written hole, which gets `state` and its reason. A hole whose text was changed
+        since is refused and reported.
+        """
+        prepare = partial(self._prepare_undo, state=state, reasons=reasons)
         return self._write(_group_by_file(hole for hole in holes if hole.is_written), prepare, state)
 
     def _is_in_reach(self, file: FileRow) -> bool:
@@ -83,7 +89,7 @@ class Writer:
                 content = read_content(Path(os.path.realpath(file.below(self.root))))
             except OSError:
                 continue
-            if not self.journal.has_written(file.id, content.hash):
+            if not self.journal.regions_written(file.id, content.hash):
                 yield file.path
 
     def _write(self, by_file: Mapping[int, list[HoleRow]], prepare: Prepare, state: State) -> Report:
@@ -175,7 +181,7 @@ class Writer:
         report.troubles.append(trouble)
 
     def _prepare_undo(
-        self, file: FileRow, chosen: Sequence[HoleRow], report: Report, state: State, reason: str
+        self, file: FileRow, chosen: Sequence[HoleRow], report: Report, state: State, reasons: Mapping[int, str]
     ) -> Rewrite | None:
         """The rewrite that restores the text of the chosen holes, which get `state`; None if none can be restored."""
         target, content, holes, regions = self._open(file)
@@ -198,17 +204,13 @@ class Writer:
         unwanted = choose_added(self.journal, file, unwanted)
         document = Document(content.data, file.language, target)
         after = weave(document, regions.replace(texts), (), unwanted)
-        changes = tuple(StateChange(hole, state, reason) for hole in texts)
+        changes = tuple(StateChange(hole, state, reasons.get(hole, "")) for hole in texts)
         return Rewrite(file, target, content.data, after.data, content.status, after.rows(holes), changes)
 
     def _list_imports(self, holes: Iterable[HoleRow]) -> set[str]:
         """The import statements that the written ones of `holes` need."""
-        imports: set[str] = set()
-        for hole in holes:
-            fill = self.journal.fill(hole) if hole.is_written else None
-            if fill is not None:
-                imports.update(fill.imports)
-        return imports
+        fills = [self.journal.fill(hole) for hole in holes if hole.is_written]
+        return {statement for fill in fills if fill is not None for statement in fill.imports}
 
 
 def _group_by_file(holes: Iterable[HoleRow]) -> dict[int, list[HoleRow]]:
@@ -237,21 +239,22 @@ def _is_in_its_function(document: Document, hole: HoleRow, regions: Regions) -> 
 def _find_broken(document: Document, regions: Regions, texts: Mapping[int, bytes]) -> list[int]:
     """The ids of the holes whose fills would add syntax errors to the current file."""
     num_before = _count_errors(document, regions, texts)
-    if not texts or _count_errors(document, regions.replace(texts), texts) <= num_before:
-        return []
-    kept: dict[int, bytes] = {}
-    for hole_id, text in texts.items():
-        if _count_errors(document, regions.replace({**kept, hole_id: text}), texts) <= num_before:
-            kept[hole_id] = text
-    return [hole_id for hole_id in texts if hole_id not in kept]
+
+    def is_sound(chosen: Sequence[int]) -> bool:
+        filled = regions.replace({hole_id: texts[hole_id] for hole_id in chosen})
+        return _count_errors(document, filled, texts) <= num_before
+
+    return find_guilty(list(texts), is_sound).guilty
 
 
 def _count_errors(document: Document, regions: Regions, hole_ids: Iterable[int]) -> int:
-    """The number of syntax errors in the data of `regions`, with those that only the regions of these holes tell."""
+    """The number of syntax errors in the data of `regions`, with those that only the part from the first to the last of
+    these holes tells.
+    """
     changed = Document(regions.data, document.language, document.path, document.stored_as)
     places = [regions.places[hole_id] for hole_id in hole_ids if hole_id in regions.places]
-    spans = [(start, start + length) for start, length in places]
-    return count_errors(changed, spans)
+    part = [(min(start for start, _ in places), max(map(sum, places)))] if places else []
+    return count_errors(changed, part)
 
 
 def choose_added(journal: Journal, file: FileRow, statements: Iterable[str]) -> set[str]:

@@ -113,8 +113,8 @@ LOST = -1
 
 @dataclass(frozen=True)
 class Regions:
-    """A file's bytes `data`, and where each hole is in them: its start and its length by its id, in document order.
-    Holes whose place is unknown are missing.
+    """A file's bytes `data`, and where each hole is in them: its start and its length by its id. Of empty holes at one
+    byte the first of `places` comes first. Holes whose place is unknown are missing.
     """
 
     data: bytes
@@ -140,8 +140,7 @@ class Regions:
             taken = ((start, start + size) for start, size in places.values())
             if at is not None and not any(at < end and start < at + length for start, end in taken):
                 places[hole.id] = (at, length)
-        order = {hole.id: number for number, hole in enumerate(holes)}
-        return cls(data, dict(sorted(places.items(), key=lambda place: (place[1][0], order[place[0]]))))
+        return cls(data, {hole.id: places[hole.id] for hole in holes if hole.id in places})
 
     def text(self, hole_id: int) -> bytes | None:
         """The bytes of a hole's region; None if the region is unknown."""
@@ -154,22 +153,21 @@ class Regions:
         """The regions after `texts` (by hole id) have replaced theirs. A region that the edit of another hole overlaps
         becomes unknown. Raises ValueError if regions to replace overlap.
         """
-        edits: dict[int, Edit] = {}
-        for hole_id, (at, length) in self.places.items():
-            if hole_id in texts:
-                edits[hole_id] = Edit(at, at + length, texts[hole_id])
-        after = Patch.of(edits.values()).apply(self.data)
+        order = sorted(self.places.items(), key=lambda place: (place[1][0], sum(place[1])))
+        edits = {hole_id: Edit(at, at + length, texts[hole_id]) for hole_id, (at, length) in order if hole_id in texts}
+        patch = Patch.of(edits.values())
         places: dict[int, tuple[int, int]] = {}
-        earlier: set[int] = set()
-        for hole_id, (at, length) in self.places.items():
-            others = [(other, edit) for other, edit in edits.items() if other != hole_id]
-            if not any(_overlaps(edit, at, at + length) for _, edit in others):
-                # At the same byte (adjacent empty holes) the later hole's text comes last.
-                before = [edit for other, edit in others if edit.start_byte < at or other in earlier]
-                new_length = len(texts[hole_id]) if hole_id in edits else length
-                places[hole_id] = Patch(tuple(before)).shift(at), new_length
-            earlier.add(hole_id)
-        return Regions(after, places)
+        num_passed = growth = last_end = 0
+        for hole_id, (at, length) in order:
+            edit = edits.get(hole_id)
+            num_passed += edit is not None
+            following = patch.edits[num_passed : num_passed + 1]
+            if at >= last_end and not any(other.start_byte < at + length for other in following):
+                places[hole_id] = at + growth, length if edit is None else len(edit.replacement)
+            if edit is not None:
+                growth += edit.growth
+                last_end = edit.end_byte
+        return Regions(patch.apply(self.data), places)
 
     def edit(self, edit: Edit) -> "Regions":
         """The regions after an edit outside of them; the same regions if it overlaps one."""

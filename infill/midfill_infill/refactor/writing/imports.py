@@ -17,6 +17,7 @@ import tree_sitter
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.text.document import Document
+from midfill_infill.text.encoding import UTF8_BOM
 from midfill_infill.text.spans import Edit
 
 # The longest line that a name is added to; a name that does not fit gets its own statement.
@@ -52,22 +53,16 @@ class _Import:
 
     def find(self, form: re.Match[str]) -> tree_sitter.Node | None:
         """The node of the name here that the statement `form` would import; None if it is not here."""
-        written = form["name"]
-        if form["module"]:
-            may_be_here = self.is_from and self.module == form["module"]
-        else:
-            may_be_here = not self.is_from
-            if form["alias"]:
-                written += f" as {form['alias']}"
-        if not may_be_here:
+        if self.is_from != bool(form["module"]) or (self.is_from and self.module != form["module"]):
             return None
+        written = form.group().partition("import ")[2]
         return next((node for node in self.names if _text(node) == written), None)
 
 
 @lru_cache(maxsize=64)
 def find_undefined(source: bytes) -> frozenset[str] | None:
     """The names that a module uses and does not bind; None for source with a syntax error or a wildcard import."""
-    text = source.decode("utf-8", "replace")
+    text = source.removeprefix(UTF8_BOM).decode("utf-8", "replace")
     try:
         module = symtable.symtable(_FUTURE_ANNOTATIONS.sub("pass", text), "?", "exec")
     except (SyntaxError, ValueError, RecursionError):
@@ -190,7 +185,7 @@ def _read_imports(document: Document) -> list[_Import]:
     for node in document.syntax.parse(document.source).root_node.children:
         if node.type not in _IMPORT_TYPES or node.has_error:
             continue
-        start = lines.start(lines.at(node.start_byte))
+        start = _line_start(document, lines.at(node.start_byte))
         end = _line_start(document, lines.at(node.end_byte - 1) + 1)
         before = document.source[start : node.start_byte]
         behind = document.source[node.end_byte : end].lstrip()
@@ -224,9 +219,9 @@ def _find_module(node: tree_sitter.Node, names: Sequence[tree_sitter.Node]) -> s
 
 
 def _line_start(document: Document, line: int) -> int:
-    """The byte at which a line begins; after the last line the end of the source."""
+    """The byte at which a line begins, behind a byte order mark; after the last line the end of the source."""
     if line < len(document.source_lines):
-        return document.source_lines.start(line)
+        return max(document.source_lines.start(line), len(document.bom))
     return len(document.source)
 
 
@@ -302,7 +297,9 @@ def _insert(document: Document, form: re.Match[str], present: list[_Import]) -> 
         return (before[-1].end if before else block[0].start), line
     earlier_sections = [statement for statement in present if _section(statement.module) < section]
     if earlier_sections:
-        return earlier_sections[-1].end, "\n" + line
+        last = earlier_sections[-1]
+        is_followed = _block(present, last)[-1] is not last  # sections stand together here, without blank lines
+        return last.end, line if is_followed else "\n" + line
     return present[0].start, line + "\n"
 
 
@@ -326,7 +323,7 @@ def _insert_first(document: Document, line: str) -> tuple[int, str]:
     text = line + "\n" * _count_blanks_before(first_statement)
     if first_statement is None:
         return len(document.source), text
-    return lines.start(lines.at(first_statement.start_byte)), text
+    return _line_start(document, lines.at(first_statement.start_byte)), text
 
 
 def _find_head(document: Document) -> tuple[tree_sitter.Node | None, tree_sitter.Node | None]:

@@ -3,11 +3,13 @@
 import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 import tree_sitter
 
 from midfill_infill.languages import get_language
+from midfill_infill.text.encoding import UTF8_BOM
 
 # Type parameters and `type` statements, which Python 3.11 does not read.
 _TYPE_PARAMETERS: Final = """
@@ -45,15 +47,14 @@ def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
 @lru_cache(maxsize=16)
 def unquote(source: bytes) -> bytes:
     """A module with its quoted types in brackets. If this Python cannot read it, first blanks its type parameters."""
+    source = source.removeprefix(UTF8_BOM)
     unquoted = source if _parse(source) is not None else _blank_type_parameters(source)
     for _ in range(_ROUNDS):
         tree = _parse(unquoted)
         types = list(_list_types(tree)) if tree is not None else []
         if not types:
             break
-        line_starts = [0]
-        for line in unquoted.splitlines(keepends=True):
-            line_starts.append(line_starts[-1] + len(line))
+        line_starts = [0, *accumulate(map(len, unquoted.splitlines(keepends=True)))]
         for quoted in sorted(types, key=lambda quoted: (quoted.lineno, quoted.col_offset), reverse=True):
             start, end = (line_starts[line - 1] + column for line, column in _ends(quoted))
             unquoted = unquoted[:start] + b"(%b)" % str(quoted.value).encode() + unquoted[end:]
