@@ -31,7 +31,6 @@ from midfill_engine.wire import (
     ALTERNATIVE_TEMPERATURE,
     ErrorCode,
     FilledHole,
-    GivenText,
     HoleSegment,
     HoleSpec,
     InfillRequest,
@@ -205,17 +204,17 @@ def fill_holes(plan: Plan, canvas: Canvas) -> list[FilledHole]:
 
 def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:
     """A hole's fills and its given texts that fit, the most certain first; fills without a certainty before all."""
-    encode = plan.runtime.loaded.tokenizer.encode
-    max_tokens = spec.max_tokens or plan.runtime.loaded.config.max_hole
-    given = [take_given(text) for text in spec.candidates if len(encode(text.text)) <= max_tokens]
-    return sorted([*fills, *given], key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
-
-
-def take_given(given: GivenText) -> FilledHole:
-    if not given.text:
-        return FilledHole(text="", tokens=[], confidence=[], certainty=given.certainty)
-    tokens = [(0, len(given.text))]
-    return FilledHole(text=given.text, tokens=tokens, confidence=[given.certainty], certainty=given.certainty)
+    loaded = plan.runtime.loaded
+    max_tokens = spec.max_tokens or loaded.config.max_hole
+    ranked = list(fills)
+    for given in spec.candidates:
+        text, certainty = given.text, given.certainty
+        is_forbidden = any(part in text for part in spec.forbid)
+        if spec.min_tokens <= len(loaded.tokenizer.encode(text)) <= max_tokens and not is_forbidden:
+            tokens = [(0, len(text))] if text else []
+            confidence = [certainty] * len(tokens)
+            ranked.append(FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty))
+    return sorted(ranked, key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:
