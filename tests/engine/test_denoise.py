@@ -187,10 +187,10 @@ def test_the_store_drops_the_least_recently_used() -> None:
     assert [store.get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
     assert (store.hits, store.misses) == (3, 4)
     assert store.num_bytes == 2 * size
-    few = ContextStore(max_entries=1)
-    for key in (b"a", b"b"):
-        few.put(key, context())
-    assert [few.get(key) is not None for key in (b"a", b"b")] == [False, True]
+    for small in (ContextStore(max_entries=1), ContextStore(max_bytes=1)):
+        for key in (b"a", b"b"):
+            small.put(key, context())
+        assert [small.get(key) is not None for key in (b"a", b"b")] == [False, True]
 
 
 def test_alternatives_differ_and_the_first_row_is_what_one_alone_would_be(runtime: Runtime) -> None:
