@@ -179,9 +179,12 @@ def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], st
     known, the fills of each hole are ranked by it, together with the given texts.
     """
     best = sorted(denoisers, key=lambda denoiser: denoiser.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
-    fills = [fill_holes(plan, denoiser.canvas) for denoiser in best]
+    own = plan.runtime.family.own_certainty
+    fills: list[list[FilledHole]] = []
+    for canvas in (denoiser.canvas for denoiser in best):
+        fills.append([canvas.fill(hole, certainty_of(canvas, hole, own)) for hole in range(len(canvas.outlines))])
     candidates: list[list[FilledHole]] = []
-    if plan.runtime.family.own_certainty is not None:
+    if own is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
         ranked_by_hole = [rank_certain(plan, [fill[hole] for fill in fills], spec) for hole, spec in enumerate(specs)]
         fills = [[ranked[index] for ranked in ranked_by_hole] for index in range(len(fills))]
@@ -195,11 +198,6 @@ def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], st
         stats=stats.model_copy(update={"tokens": best[0].canvas.num_new_tokens}),
         seed=plan.request.seed,
     )
-
-
-def fill_holes(plan: Plan, canvas: Canvas) -> list[FilledHole]:
-    own = plan.runtime.family.own_certainty
-    return [canvas.fill(hole, certainty_of(canvas, hole, own)) for hole in range(len(plan.outline.holes))]
 
 
 def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:

@@ -116,7 +116,7 @@ class CanvasDenoiser:
         self.cache.keep(result)
         self._settle(self._open_positions, result.chosen)
         if self.is_last_step:
-            self._settle_all(self._open_positions, result.hidden[: len(self._open_positions)])
+            self._settle_all(self._open_positions, result.hidden)
         tokens, may_delete = self.plan.runtime.tokens, self.plan.policy.may_delete
         if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)

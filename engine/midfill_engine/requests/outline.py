@@ -123,8 +123,6 @@ def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
     edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
     if sum(shares) < budget:  # short texts may leave all of it to one
         edge_tokens = budget
-    if len(texts) == 1:
-        return [(0, edge_tokens)]
     return [(0, edge_tokens), *[(edge_tokens, edge_tokens)] * (len(texts) - 2), (edge_tokens, 0)]
 
 
@@ -171,8 +169,8 @@ def take_first_lines(text: str, size: int) -> str:
 
 
 def weigh_sides(num_texts: int) -> list[int]:
-    """The number of hole edges that each text touches: a text between two holes touches two."""
-    return [1, *[2] * (num_texts - 2), 1][:num_texts]
+    """The number of hole edges that each of two or more texts touches: a text between two holes touches two."""
+    return [1, *[2] * (num_texts - 2), 1]
 
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
@@ -269,8 +267,6 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
     """The `budget` tokens nearest to the holes: an equal share for each edge of a hole, whose unused part moves on."""
-    if len(pieces) == 1:
-        return [pieces[0][:budget]]
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
     kept = [keep_ends(piece, -(-share // 2), share) for piece, share in zip(pieces, shares, strict=True)]
     kept[0] = keep_ends(pieces[0], 0, shares[0])
