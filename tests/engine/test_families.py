@@ -327,6 +327,33 @@ def test_text_comes_back_as_it_was(tmp_path: Path, form: dict[str, Any]) -> None
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))).decode() == text
 
 
+TEMPLATE = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]}
+PLAIN = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "processor", "opening"),
+    [
+        ({}, None, []),
+        ({}, TEMPLATE, [300]),
+        ({}, {"type": "Sequence", "processors": [{"type": "ByteLevel"}, TEMPLATE]}, [300]),
+        ({}, PLAIN, []),
+        ({"add_bos_token": False}, TEMPLATE, []),
+        ({"add_bos_token": True}, None, [300]),
+    ],
+)
+def test_a_text_begins_as_its_tokenizer_begins_it(
+    settings: dict[str, Any], processor: dict[str, Any] | None, opening: list[int], tmp_path: Path
+) -> None:
+    """Llama 3's tokenizer says it in a template alone."""
+    tiny.write_tokenizer(tmp_path, "causal", ["<s>"])
+    files = CheckpointFiles(tmp_path)
+    files.__dict__["config"] = tiny.config_of("causal")
+    files.tokenizer["post_processor"] = processor
+    files.tokenizer_config.update(settings, bos_token="<s>")
+    assert FAMILIES.find("causal").tokens(files).opening(None) == opening
+
+
 def test_a_block_causal_variant_is_not_taken_for_a_bidirectional_one(tmp_path: Path) -> None:
     folder = copy_checkpoint("tiny-a2d", tmp_path)
     variant = folder.rename(folder.with_name("Qwen2.5-Coder-0.5B-Instruct-diffusion-bd3lm-v0.1"))
