@@ -86,7 +86,7 @@ def fit_to_bounds(lengths: list[int], bounds: LengthBounds) -> list[int]:
     wanted = [max(1, length) for length in lengths]
     longest = max(wanted, default=0)
     # The lowest limit of a stretch that leaves more than the maximum; the first stretches at this limit give one less.
-    limit = bisect_right(range(longest), bounds.max_tokens, key=lambda limit: sum(min(each, limit) for each in wanted))
+    limit = bisect_right(range(longest), bounds.max_tokens, key=lambda cap: sum(min(length, cap) for length in wanted))
     fitted = [min(length, limit) for length in wanted]
     for index, length in enumerate(fitted):
         if length == limit and sum(fitted) > bounds.max_tokens:
