@@ -237,6 +237,8 @@ def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime])
     assert not response.holes[0].cut
     _, kept = run(denoise(wanting(runtime, lambda step: delete), ask_after_return({"max_tokens": 30, "min_tokens": 5})))
     assert kept.stats.tokens == 5
+    _, nothing = run(denoise(wanting(runtime, lambda step: delete), ask_after_return(sampler="editing")))
+    assert nothing.stats.tokens == 0, "nothing is left that it could edit"
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ class CanvasDenoiser:
 
     @property
     def is_done(self) -> bool:
-        return not self.canvas.num_masked and (not self.sampler.block_may_change or self.is_last_step)
+        may_change = self.sampler.block_may_change and not self.is_last_step and not self.canvas.anchored.all()
+        return not self.canvas.num_masked and not may_change
 
     @property
     def is_last_step(self) -> bool:
