@@ -213,10 +213,9 @@ class Canvas:
         anchors = []  # of each token the range that the request keeps: all, nothing, or the space moved from an anchor
         for (start, end), anchored, lead in zip(whole_ranges, self.anchored[here], self.leading[here], strict=True):
             anchors.append((start, end if anchored else start + len(lead)))
-        outline = self.outlines[hole]
-        if outline.keeps_tail:
-            end = len(outline.lead) + len(text)
-            anchors.append((end - len(outline.tail), end))
+        if self.outlines[hole].keeps_tail:
+            end = len(self.outlines[hole].lead) + len(text)
+            anchors.append((end - len(self.outlines[hole].tail), end))
         return FilledHole(
             text=text,
             tokens=[span for span, _ in visible],

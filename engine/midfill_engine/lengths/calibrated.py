@@ -30,8 +30,7 @@ async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | Non
         best = _best(scores_of_lengths)
         near.append([best + shift for shift in range(-REACH, REACH + 1) if shift])
     await _rate(near, bounds_of_holes, measure, rated)
-    best_totals = map(_best, rated)
-    return [list(map(lengths_of_total, best_totals, bounds_of_holes))]
+    return [list(map(lengths_of_total, map(_best, rated), bounds_of_holes))]
 
 
 async def _rate(
