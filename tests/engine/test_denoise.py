@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.engine import tiny
 from tests.engine.in_process import denoise, run
@@ -67,9 +67,16 @@ def requests(draw: st.DrawFn) -> InfillRequest:
     )
 
 
+def around(spec: HoleSpec, before: str = "", behind: str = "") -> InfillRequest:
+    return InfillRequest(segments=[TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=behind)])
+
+
+def specs_of(request: InfillRequest) -> list[HoleSpec]:
+    return [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
+
+
 def anchors(request: InfillRequest) -> list[list[str]]:
-    specs = [segment.hole for segment in request.segments if isinstance(segment, HoleSegment)]
-    return [[spec.draft[start:end] for start, end in spec.keep] for spec in specs]
+    return [[spec.draft[start:end] for start, end in spec.keep] for spec in specs_of(request)]
 
 
 def holds_in_order(text: str, parts: list[str]) -> bool:
@@ -91,6 +98,8 @@ def holds_in_order(text: str, parts: list[str]) -> bool:
 )
 @FOR_FIXTURES
 @given(request=requests())
+@example(around(HoleSpec(draft="a\nb\n", keep=[(2, 4)]), "a\n", "    b"))
+@example(around(HoleSpec(draft="a b c", keep=[(1, 2), (3, 4)], max_tokens=1)))
 def test_a_fill_keeps_its_promises(runtime: Runtime, cache: str, lengths: str, request: InfillRequest) -> None:
     events, response = run(denoise(runtime, request, cache=cache, lengths=lengths))
     assert [event.step for event in events] == list(range(len(events)))
@@ -103,12 +112,14 @@ def test_a_fill_keeps_its_promises(runtime: Runtime, cache: str, lengths: str, r
         assert sum(hole.masked for hole in after.holes) < sum(hole.masked for hole in before.holes) or not is_steady
     assert len(response.alternatives) == request.n - 1
     for fills in (response.holes, *response.alternatives):
-        for parts, hole in zip(anchors(request), fills, strict=True):
+        for spec, parts, hole in zip(specs_of(request), anchors(request), fills, strict=True):
             assert holds_in_order(hole.text, parts)
             assert "".join(hole.text[start:end] for start, end in hole.anchors) == "".join(parts)
             assert len(hole.tokens) == len(hole.confidence)
             assert all(0 <= value <= 1 for value in hole.confidence)
             assert all(0 <= start < end <= len(hole.text) for start, end in hole.tokens)
+            kept = {char for span in hole.anchors for char in range(*span)}
+            assert sum(start not in kept for start, _ in hole.tokens) <= (spec.max_tokens or 128)
             assert "\r" not in hole.text
             hole.text.encode()  # no half of a character
     for event in events:
@@ -176,10 +187,10 @@ def test_the_store_drops_the_least_recently_used() -> None:
     assert [store.get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
     assert (store.hits, store.misses) == (3, 4)
     assert store.num_bytes == 2 * size
-    few = ContextStore(max_entries=1)
-    for key in (b"a", b"b"):
-        few.put(key, context())
-    assert [few.get(key) is not None for key in (b"a", b"b")] == [False, True]
+    for small in (ContextStore(max_entries=1), ContextStore(max_bytes=1)):
+        for key in (b"a", b"b"):
+            small.put(key, context())
+        assert [small.get(key) is not None for key in (b"a", b"b")] == [False, True]
 
 
 def test_alternatives_differ_and_the_first_row_is_what_one_alone_would_be(runtime: Runtime) -> None:
@@ -302,10 +313,12 @@ def test_too_many_rules_are_refused_before_any_token_is_looked_at(runtime: Runti
     assert run(denoise(runtime, forbidding(rules[:8])))[1].stats.tokens <= 8
 
 
-def test_a_whole_hole_of_anchors_needs_no_step(runtime: Runtime) -> None:
-    request = InfillRequest.model_validate({"segments": [{"hole": {"draft": "abc", "keep": [[0, 3]]}}]})
-    events, response = run(denoise(runtime, request))
+@pytest.mark.parametrize("lengths", ["learned", "fixed"])
+def test_a_whole_hole_of_anchors_needs_no_step(runtime: Runtime, lengths: str) -> None:
+    """And is never cut."""
+    events, response = run(denoise(runtime, around(HoleSpec(draft="abc", keep=[(0, 3)])), lengths=lengths))
     assert (len(events), response.holes[0].text, response.holes[0].confidence) == (1, "abc", [1.0, 1.0, 1.0])
+    assert not response.holes[0].cut
 
 
 def test_long_contexts_are_trimmed_to_what_the_model_takes(runtime: Runtime) -> None:

@@ -74,6 +74,8 @@ def test_models_with_a_certainty_of_their_own_rank_texts_by_theirs(embedded: Run
     found = fill(embedded, {"b = a": 0.9, "b = 0": 0.001})
     assert [each.certainty for each in found.candidates[0]] == [0.9, drafted.certainty, 0.001]
     assert found.holes[0].text == found.candidates[0][0].text == "b = a"
+    bounded = HoleSpec(candidates=listed({"b = a": 0.9, "b\n": 0.8, "b": 0.7}), forbid=["="], min_tokens=2)
+    assert [each.text for each in fill(embedded, bounded).candidates[0]][:-1] == ["b\n"], "within what the hole asks"
 
 
 @pytest.mark.parametrize("family", ["dream", "embedded"])

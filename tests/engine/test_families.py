@@ -237,6 +237,8 @@ def test_dreamon_deletes_the_rest_at_once(open_family: Callable[[str], Runtime])
     assert not response.holes[0].cut
     _, kept = run(denoise(wanting(runtime, lambda step: delete), ask_after_return({"max_tokens": 30, "min_tokens": 5})))
     assert kept.stats.tokens == 5
+    _, nothing = run(denoise(wanting(runtime, lambda step: delete), ask_after_return(sampler="editing")))
+    assert nothing.stats.tokens == 0, "nothing is left that it could edit"
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
@@ -325,6 +327,33 @@ def test_text_comes_back_as_it_was(tmp_path: Path, form: dict[str, Any]) -> None
     tokenizer = read_hub_tokenizer(CheckpointFiles(folder), 320)
     text = "e\u0301 \u212b \u2126 \u1100\u1161 \ufb01"
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))).decode() == text
+
+
+TEMPLATE = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]}
+PLAIN = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "processor", "opening"),
+    [
+        ({}, None, []),
+        ({}, TEMPLATE, [300]),
+        ({}, {"type": "Sequence", "processors": [{"type": "ByteLevel"}, TEMPLATE]}, [300]),
+        ({}, PLAIN, []),
+        ({"add_bos_token": False}, TEMPLATE, []),
+        ({"add_bos_token": True}, None, [300]),
+    ],
+)
+def test_a_text_begins_as_its_tokenizer_begins_it(
+    settings: dict[str, Any], processor: dict[str, Any] | None, opening: list[int], tmp_path: Path
+) -> None:
+    """Llama 3's tokenizer says it in a template alone."""
+    tiny.write_tokenizer(tmp_path, "causal", ["<s>"])
+    files = CheckpointFiles(tmp_path)
+    files.__dict__["config"] = tiny.config_of("causal")
+    files.tokenizer["post_processor"] = processor
+    files.tokenizer_config.update(settings, bos_token="<s>")
+    assert FAMILIES.find("causal").tokens(files).opening(None) == opening
 
 
 def test_a_block_causal_variant_is_not_taken_for_a_bidirectional_one(tmp_path: Path) -> None:

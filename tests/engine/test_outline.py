@@ -1,6 +1,7 @@
 """From segments to token ids: drafts, healed edges, trimming."""
 
 from collections.abc import Callable
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -80,10 +81,14 @@ def test_what_a_hole_forbids_is_not_asked_of_it(runtime: Runtime) -> None:
     assert outline(runtime, segments) == (["a\n", "    b"], [["?"]])
 
 
-def test_kept_parts_of_a_draft_become_anchors(runtime: Runtime) -> None:
-    spec = HoleSpec(draft="return foo + bar", keep=[(0, 7), (11, 12)])
+@pytest.mark.parametrize(
+    ("max_tokens", "hole"), [(2, ["return", "? ", " +", "? ", " c"]), (1, ["return", "? ", " +", "  c"])]
+)
+def test_kept_parts_of_a_draft_become_anchors(runtime: Runtime, max_tokens: int, hole: list[str]) -> None:
+    """A masked part for which the limit leaves no token stays empty."""
+    spec = HoleSpec(draft="return foo + bar c", keep=[(0, 7), (10, 13), (16, 18)], max_tokens=max_tokens)
     _, holes = outline(runtime, around("", spec, ""))
-    assert holes == [["return", "? ", "+", "?"]]
+    assert holes == [hole]
 
 
 @pytest.mark.parametrize("change", [" {}".format, str.lower, lambda text: text.replace("A", "")])
@@ -127,6 +132,9 @@ def test_an_empty_draft_is_one_open_stretch_and_a_written_one_hints_its_length(r
 def test_neighboring_texts_are_one() -> None:
     segments: list[Segment] = [TextSegment(text="a"), TextSegment(text="b"), HoleSegment(hole=HoleSpec())]
     assert split_segments(segments) == (["ab", ""], [HoleSpec()])
+    started_s = process_time()
+    assert split_segments([TextSegment(text="x" * 8000)] * 1000) == (["x" * 8_000_000], [])
+    assert process_time() - started_s < 1
 
 
 def test_trimming_keeps_what_is_nearest_to_the_holes() -> None:

@@ -173,9 +173,12 @@ def test_the_learned_length_covers_its_share_of_the_probability(shares: list[flo
     assert search("learned", [bounds], LengthScores((0, 16, 64), torch.tensor([[0.5, 0.3, 0.2]]).log())) == [[[1]]]
 
 
-def test_a_fixed_canvas_is_as_long_as_asked() -> None:
-    bounds = LengthBounds((None, 3), 2, 0, 9, has_limit=True)
-    assert search("fixed", [bounds], None) == [[[6, 3]]]
+@pytest.mark.parametrize(
+    ("hints", "lengths"), [((None, 3), [6, 3]), ((10**12, 2, 10**12), [3, 2, 4]), ((4, None, 9), [4, 1, 4])]
+)
+def test_a_fixed_canvas_is_as_long_as_asked(hints: tuple[int | None, ...], lengths: list[int]) -> None:
+    bounds = LengthBounds(hints, 2, 0, 9, has_limit=True)
+    assert search("fixed", [bounds], None) == [[lengths]]
 
 
 @pytest.mark.parametrize("best", [1, 8, 12, 32, 64])

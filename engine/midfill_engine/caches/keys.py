@@ -31,10 +31,6 @@ class Selection:
     positions: Tensor
     attention_mask: Tensor | None
 
-    def serves(self, frame: Frame, computed_bytes: bytes) -> bool:
-        """True for a pass over the same frame that computes the same positions."""
-        return self.frame is frame and self.computed_bytes == computed_bytes
-
 
 @dataclass
 class CanvasCache:
@@ -76,9 +72,9 @@ class CanvasCache:
         compute = self.cache.compute(StepView(sequence, masked, self.tokens, active_block, self.age))
         compute[rows] = True
         self._sequence, computed_bytes = sequence, compute.tobytes()
-        if self._selection is None or not self._selection.serves(sequence.frame, computed_bytes):
-            self._selection = self._select(sequence, compute, computed_bytes)
         selection = self._selection
+        if selection is None or selection.frame is not sequence.frame or selection.computed_bytes != computed_bytes:
+            selection = self._selection = self._select(sequence, compute, computed_bytes)
         attention_mask = selection.attention_mask
         if sequence.frame.family.hybrid:  # its attention mask depends on the tokens
             attention_mask = sequence.attention_mask(

@@ -38,7 +38,9 @@ Entry = TypeVar("Entry", EncodedContext, Prefix)
 
 @dataclass
 class LruStore(Generic[Entry]):
-    """Entries by key. It drops the least recently used ones beyond its limits. Only `num_bytes` is thread-safe."""
+    """Entries by key. It drops the least recently used ones beyond its limits, but never the newest, which alone may be
+    larger. Only `num_bytes` is thread-safe.
+    """
 
     max_bytes: int
     max_entries: int
@@ -53,7 +55,7 @@ class LruStore(Generic[Entry]):
     def put(self, key: Hashable, entry: Entry) -> None:
         self._entries[key] = entry
         self._entries.move_to_end(key)
-        while len(self._entries) > self.max_entries or self.num_bytes > self.max_bytes:
+        while len(self._entries) > self.max_entries or (len(self._entries) > 1 and self.num_bytes > self.max_bytes):
             self._entries.popitem(last=False)
 
     def clear(self) -> None:

@@ -213,6 +213,9 @@ class Canvas:
         anchors = []  # of each token the range that the request keeps: all, nothing, or the space moved from an anchor
         for (start, end), anchored, lead in zip(whole_ranges, self.anchored[here], self.leading[here], strict=True):
             anchors.append((start, end if anchored else start + len(lead)))
+        if self.outlines[hole].keeps_tail:
+            end = len(self.outlines[hole].lead) + len(text)
+            anchors.append((end - len(self.outlines[hole].tail), end))
         return FilledHole(
             text=text,
             tokens=[span for span, _ in visible],
@@ -224,9 +227,9 @@ class Canvas:
 
     def _is_cut(self, hole: int) -> bool:
         """True if a limit may have cut the text off: no position is deleted, and the length is the limit itself."""
-        is_deleted = (self.hole_of == hole) & ~self.anchored & self.vocabulary.is_deletion(self.ids)
-        has_room = int(self.expandable[hole]) > 0
-        return not bool(is_deleted.any()) and not (self.is_length_chosen and has_room)
+        ids = self.ids[(self.hole_of == hole) & ~self.anchored]
+        is_full = not (self.is_length_chosen and self.expandable[hole] > 0)
+        return is_full and len(ids) > 0 and not self.vocabulary.is_deletion(ids).any()
 
     def _without_lead(self, hole: int, spans: Spans) -> Spans:
         """The ranges as ones of the answer, which begins behind the outline's `lead`."""

@@ -31,7 +31,6 @@ from midfill_engine.wire import (
     ALTERNATIVE_TEMPERATURE,
     ErrorCode,
     FilledHole,
-    GivenText,
     HoleSegment,
     HoleSpec,
     InfillRequest,
@@ -180,9 +179,12 @@ def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], st
     known, the fills of each hole are ranked by it, together with the given texts.
     """
     best = sorted(denoisers, key=lambda denoiser: denoiser.canvas.mean_log_confidence, reverse=True)[: plan.request.n]
-    fills = [fill_holes(plan, denoiser.canvas) for denoiser in best]
+    own = plan.runtime.family.own_certainty
+    fills: list[list[FilledHole]] = []
+    for canvas in (denoiser.canvas for denoiser in best):
+        fills.append([canvas.fill(hole, certainty_of(canvas, hole, own)) for hole in range(len(canvas.outlines))])
     candidates: list[list[FilledHole]] = []
-    if plan.runtime.family.own_certainty is not None:
+    if own is not None:
         specs = [segment.hole for segment in plan.request.segments if isinstance(segment, HoleSegment)]
         ranked_by_hole = [rank_certain(plan, [fill[hole] for fill in fills], spec) for hole, spec in enumerate(specs)]
         fills = [[ranked[index] for ranked in ranked_by_hole] for index in range(len(fills))]
@@ -198,24 +200,19 @@ def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], st
     )
 
 
-def fill_holes(plan: Plan, canvas: Canvas) -> list[FilledHole]:
-    own = plan.runtime.family.own_certainty
-    return [canvas.fill(hole, certainty_of(canvas, hole, own)) for hole in range(len(plan.outline.holes))]
-
-
 def rank_certain(plan: Plan, fills: Sequence[FilledHole], spec: HoleSpec) -> list[FilledHole]:
     """A hole's fills and its given texts that fit, the most certain first; fills without a certainty before all."""
-    encode = plan.runtime.loaded.tokenizer.encode
-    max_tokens = spec.max_tokens or plan.runtime.loaded.config.max_hole
-    given = [take_given(text) for text in spec.candidates if len(encode(text.text)) <= max_tokens]
-    return sorted([*fills, *given], key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
-
-
-def take_given(given: GivenText) -> FilledHole:
-    if not given.text:
-        return FilledHole(text="", tokens=[], confidence=[], certainty=given.certainty)
-    tokens = [(0, len(given.text))]
-    return FilledHole(text=given.text, tokens=tokens, confidence=[given.certainty], certainty=given.certainty)
+    loaded = plan.runtime.loaded
+    max_tokens = spec.max_tokens or loaded.config.max_hole
+    ranked = list(fills)
+    for given in spec.candidates:
+        text, certainty = given.text, given.certainty
+        is_forbidden = any(part in text for part in spec.forbid)
+        if spec.min_tokens <= len(loaded.tokenizer.encode(text)) <= max_tokens and not is_forbidden:
+            tokens = [(0, len(text))] if text else []
+            confidence = [certainty] * len(tokens)
+            ranked.append(FilledHole(text=text, tokens=tokens, confidence=confidence, certainty=certainty))
+    return sorted(ranked, key=lambda fill: -1.0 if fill.certainty is None else -fill.certainty)
 
 
 def certainty_of(canvas: Canvas, hole: int, own: float | None) -> float | None:

@@ -33,7 +33,8 @@ class CanvasDenoiser:
 
     @property
     def is_done(self) -> bool:
-        return not self.canvas.num_masked and (not self.sampler.block_may_change or self.is_last_step)
+        may_change = self.sampler.block_may_change and not self.is_last_step and not self.canvas.anchored.all()
+        return not self.canvas.num_masked and not may_change
 
     @property
     def is_last_step(self) -> bool:
@@ -116,7 +117,7 @@ class CanvasDenoiser:
         self.cache.keep(result)
         self._settle(self._open_positions, result.chosen)
         if self.is_last_step:
-            self._settle_all(self._open_positions, result.hidden[: len(self._open_positions)])
+            self._settle_all(self._open_positions, result.hidden)
         tokens, may_delete = self.plan.runtime.tokens, self.plan.policy.may_delete
         if tokens.deletes_rest and may_delete:
             self.canvas.delete_behind(ends_text=False)

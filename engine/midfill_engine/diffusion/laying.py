@@ -44,16 +44,16 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     """
     runtime, outlines = plan.runtime, plan.outline.holes
     mask_id = runtime.tokens.mask_id
-    spill = count_spill(plan, sum(lengths[-1]) + outlines[-1].num_anchored)
     cells: list[Cell] = []
     for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
         cells += lay_hole(outline, hole, hole_lengths, mask_id)
+    spill = count_spill(plan, len(cells))
     cells += [Cell(mask_id, len(outlines) - 1, Rule(forbidden_of(outlines[-1])))] * spill
-    rules = list(dict.fromkeys(cell.rule for cell in cells if cell.rule))
-    allowed_by_rule = [find_allowed(plan, rule) for rule in rules] or [runtime.vocabulary.allowed()]
     if len(cells) * plan.request.n > MAX_CANVAS_TOKENS:
         message = f"the holes take {len(cells)} tokens, {plan.request.n} times, of {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
+    rules = list(dict.fromkeys(cell.rule for cell in cells if cell.rule))
+    allowed_by_rule = [find_allowed(plan, rule) for rule in rules] or [runtime.vocabulary.allowed()]
     index_of_rule = {rule: index for index, rule in enumerate(rules)}
     rule_of = [index_of_rule[cell.rule] if cell.rule else 0 for cell in cells]  # anchors use none: any will do
     anchors = np.array([cell.rule is None for cell in cells], dtype=bool)

@@ -21,8 +21,13 @@ def read_shape(config: Values) -> TransformerConfig:
 
 
 def read_tokens(files: CheckpointFiles) -> SpecialTokens:
-    """The special ids; `opening` is bos if the tokenizer puts it before every text."""
-    bos = files.role_id("bos") if files.tokenizer_config.get("add_bos_token") else None
+    """The special ids; `opening` is bos if the tokenizer puts it before every text, by setting or template."""
+    adds_bos = files.tokenizer_config.get("add_bos_token")
+    if adds_bos is None:
+        processor = files.tokenizer.get("post_processor") or {}
+        templates = [part.get("single") for part in processor.get("processors", [processor])]
+        adds_bos = any(template and "SpecialToken" in template[0] for template in templates)
+    bos = files.role_id("bos") if adds_bos else None
     return replace(shapes.read_specials(files, -1), opening=lambda tag: [] if bos is None else [bos])
 
 

@@ -1,5 +1,6 @@
 """The interface of length policies, which choose how many masked positions a hole gets. Knows no tokens."""
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -79,14 +80,19 @@ def spread(total: int, hints: tuple[int | None, ...]) -> list[int]:
 
 
 def fit_to_bounds(lengths: list[int], bounds: LengthBounds) -> list[int]:
-    """The stretches' `lengths`, with a sum within the hole's bounds: the longest stretch shrinks or grows. Every
-    stretch keeps at least one position, even beyond the maximum.
+    """The stretches' `lengths`, each at least 1, with a sum within the hole's bounds: the longest stretches shrink, or
+    the first of them grows. Requires a maximum of at least 1 for each stretch.
     """
-    fitted = [max(1, length) for length in lengths]
-    while fitted and sum(fitted) > max(bounds.max_tokens, len(fitted)):
-        fitted[fitted.index(max(fitted))] -= 1
+    wanted = [max(1, length) for length in lengths]
+    longest = max(wanted, default=0)
+    # The lowest limit of a stretch that leaves more than the maximum; the first stretches at this limit give one less.
+    limit = bisect_right(range(longest), bounds.max_tokens, key=lambda cap: sum(min(length, cap) for length in wanted))
+    fitted = [min(length, limit) for length in wanted]
+    for index, length in enumerate(fitted):
+        if length == limit and sum(fitted) > bounds.max_tokens:
+            fitted[index] -= 1
     if fitted and sum(fitted) < bounds.min_tokens:
-        fitted[fitted.index(max(fitted))] += bounds.min_tokens - sum(fitted)
+        fitted[fitted.index(longest)] += bounds.min_tokens - sum(fitted)
     return fitted
 
 

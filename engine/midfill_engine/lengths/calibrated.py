@@ -22,9 +22,7 @@ async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | Non
     of the cost and approximate if attention is bidirectional.
     """
     if all(bounds.min_tokens >= bounds.max_tokens or None not in bounds.hints for bounds in bounds_of_holes):
-        return [
-            [lengths_of_total(bounds.max_tokens, bounds) for bounds in bounds_of_holes]
-        ]  # there is nothing to choose
+        return [[lengths_of_total(bounds.max_tokens, bounds) for bounds in bounds_of_holes]]  # nothing is to choose
     rated: list[dict[int, float]] = [{} for _ in bounds_of_holes]  # the score of each length of each hole
     await _rate([list(GRID) for _ in bounds_of_holes], bounds_of_holes, measure, rated)
     near = []
@@ -32,12 +30,7 @@ async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | Non
         best = _best(scores_of_lengths)
         near.append([best + shift for shift in range(-REACH, REACH + 1) if shift])
     await _rate(near, bounds_of_holes, measure, rated)
-    return [
-        [
-            lengths_of_total(_best(scores_of_lengths), bounds)
-            for scores_of_lengths, bounds in zip(rated, bounds_of_holes, strict=True)
-        ]
-    ]
+    return [list(map(lengths_of_total, map(_best, rated), bounds_of_holes))]
 
 
 async def _rate(

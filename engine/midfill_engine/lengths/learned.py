@@ -21,12 +21,8 @@ async def search(bounds_of_holes: list[LengthBounds], scores: LengthScores | Non
 
 def _spread(total: int, bounds: LengthBounds) -> list[int]:
     """The lengths of a hole's stretches, which with its anchors have `total` positions. Hinted stretches may grow."""
-    hints: list[int | None] = []
-    for hint in bounds.hints:
-        if hint is not None:
-            hint += max(1, round(hint * SLACK))
-        hints.append(hint)
-    return fit_to_bounds(spread(total - bounds.anchored_tokens, tuple(hints)), bounds)
+    hints = tuple(None if hint is None else hint + max(1, round(hint * SLACK)) for hint in bounds.hints)
+    return fit_to_bounds(spread(total - bounds.anchored_tokens, hints), bounds)
 
 
 def _cover(scores: LengthScores) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -76,13 +77,16 @@ def choose(scores: Tensor, choice: Choice) -> Chosen:
     is_on_cpu = scores.device.type == "cpu"
     size = LEAN_POSITIONS if is_on_cpu else CHUNK_POSITIONS
     if choice.forced is not None:
-        choose_part = _take_forced
-    elif is_on_cpu and choice.is_greedy and not choice.needs_entropy:
-        choose_part = _choose_best
+        choose_part = partial(_take_forced, scores)
     else:
-        choose_part, size = _choose_any_way, CHUNK_POSITIONS
+        # Added to logits, because masked_fill is not vectorized on a CPU and takes seven times as long.
+        allowed = choice.allowed.to(scores.device)
+        penalties = torch.zeros(allowed.shape, device=scores.device).masked_fill(~allowed, -torch.inf)  # [R, V']
+        choose_part = partial(_choose_best, scores, penalties)
+        if not is_on_cpu or not choice.is_greedy or choice.needs_entropy:
+            choose_part, size = partial(_choose_any_way, scores, penalties), CHUNK_POSITIONS
     starts = range(0, max(len(scores), 1), size)
-    chosen = Chosen.join([choose_part(scores, choice, slice(start, start + size)) for start in starts])
+    chosen = Chosen.join([choose_part(choice, slice(start, start + size)) for start in starts])
     return check(replace(chosen, confidence=chosen.confidence.cpu()))
 
 
@@ -109,17 +113,17 @@ def _take_forced(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     return Chosen(ids, (taken - wide.logsumexp(dim=1)).exp())
 
 
-def _choose_best(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+def _choose_best(scores: Tensor, penalties: Tensor, choice: Choice, rows: slice) -> Chosen:
     """Like `_choose_any_way` for greedy choices: in place, from the maximum and one sum, without a second copy."""
-    wide = _restrict(scores[rows].float(), choice, rows)
+    wide = _restrict(scores[rows].float(), penalties, choice, rows)
     ids = _argmax(wide)
     best = wide.gather(1, ids[:, None])
     return Chosen(ids, wide.sub_(best).exp_().sum(dim=-1).reciprocal())
 
 
-def _choose_any_way(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
+def _choose_any_way(scores: Tensor, penalties: Tensor, choice: Choice, rows: slice) -> Chosen:
     """Chooses for these `rows` as any choice says that forces no tokens."""
-    log_probs = _restrict(scores[rows].float(), choice, rows).log_softmax(dim=-1)  # [P, V]
+    log_probs = _restrict(scores[rows].float(), penalties, choice, rows).log_softmax(dim=-1)  # [P, V]
     scaled = _scale(log_probs, choice)
     if choice.is_scaled and (choice.temperature > 0 or choice.top_p < 1):
         log_probs = scaled.log_softmax(dim=-1)
@@ -136,15 +140,14 @@ def _choose_any_way(scores: Tensor, choice: Choice, rows: slice) -> Chosen:
     return Chosen(ids, *columns)
 
 
-def _restrict(wide: Tensor, choice: Choice, rows: slice) -> Tensor:
-    """`wide` [P, V] with minus infinity at forbidden tokens, without columns behind the tokenizer's [P, V']."""
-    # Adds penalties, because masked_fill is not vectorized on a CPU and takes seven times as long.
-    allowed = choice.allowed.to(wide.device)
-    penalties = torch.zeros(allowed.shape, device=wide.device).masked_fill(~allowed, -torch.inf)  # [R, V']
+def _restrict(wide: Tensor, penalties: Tensor, choice: Choice, rows: slice) -> Tensor:
+    """`wide` [P, V] plus each row's `penalties` [R, V'], without columns behind the tokenizer's: [P, V']. Barred tokens
+    have minus infinity, as forbidden ones by their penalties.
+    """
     rules = choice.rule_of[rows]
     if torch.equal(rules, rules[:1].expand_as(rules)):  # compared on the host, because a device would be waited for
         rules = rules[:1]
-    restricted = wide[:, : allowed.shape[1]] + penalties[rules.to(wide.device)]
+    restricted = wide[:, : penalties.shape[1]] + penalties[rules.to(wide.device)]
     for token, is_barred in choice.barred.items():
         restricted[:, token].masked_fill_(is_barred[rows].to(wide.device), -torch.inf)
     return restricted

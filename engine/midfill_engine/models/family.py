@@ -103,6 +103,22 @@ class Model(nn.Module):
 
 
 @dataclass(frozen=True)
+class Markers:
+    """Fill-in-the-middle ids for prefix, suffix and middle, and whether the suffix comes first in a prompt."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    suffix_first: bool
+
+    def lay(self, before: list[int], after: list[int]) -> list[int]:
+        """The prompt for a hole between the ids `before` and `after`."""
+        if self.suffix_first:
+            return [self.suffix, *after, self.prefix, *before, self.middle]
+        return [self.prefix, *before, self.suffix, *after, self.middle]
+
+
+@dataclass(frozen=True)
 class SpecialTokens:
     """A checkpoint's special ids. No fill may contain `special_ids`. `mask_id` is -1 if the model has no mask.
 
@@ -120,23 +136,7 @@ class SpecialTokens:
     expand_id: int | None = None
     deletes_rest: bool = False
     ends_text: bool = False
-    markers: "Markers | None" = None
-
-
-@dataclass(frozen=True)
-class Markers:
-    """Fill-in-the-middle ids for prefix, suffix and middle, and whether the suffix comes first in a prompt."""
-
-    prefix: int
-    suffix: int
-    middle: int
-    suffix_first: bool
-
-    def lay(self, before: list[int], after: list[int]) -> list[int]:
-        """The prompt for a hole between the ids `before` and `after`."""
-        if self.suffix_first:
-            return [self.suffix, *after, self.prefix, *before, self.middle]
-        return [self.prefix, *before, self.suffix, *after, self.middle]
+    markers: Markers | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The mixture of experts of LLaDA-MoE and LLaDA2.x: routing and expert matrices. Knows rows of hidden states only."""
+"""Mixtures of experts (LLaDA-MoE, LLaDA2.x, SDAR-MoE): routing, expert matrices. Knows rows of hidden states only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

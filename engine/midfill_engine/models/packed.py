@@ -217,9 +217,7 @@ def lay_spans(passes: list[Pass], device: torch.device, tile: int, dtype: torch.
         length = len(pass_.ids)
         padded_end = start + length + -length % tile
         bias = None
-        if (
-            pass_.attention_mask is not None
-        ):  # converted here, because torch's attention would convert a mask in every layer
+        if pass_.attention_mask is not None:  # converted here, because torch's attention would do so in every layer
             bias = torch.where(pass_.attention_mask.to(device), 0.0, -torch.inf).to(dtype)
         spans.append(Span(start, start + length, padded_end, bias, pass_.grows))
         start = padded_end

@@ -93,7 +93,7 @@ class TransformerConfig:
     rope_dim: int | None = None
     yarn: Yarn | None = None
     tied_head: bool = True
-    moe: "MoEConfig | None" = None
+    moe: MoEConfig | None = None
     num_dense_layers: int = 0
 
     @property

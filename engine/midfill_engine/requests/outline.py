@@ -11,7 +11,7 @@ from typing import Final
 from midfill_engine.errors import RequestError
 from midfill_engine.lengths.base import LengthBounds
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
-from midfill_engine.wire import ErrorCode, HoleSegment, HoleSpec, Segment, TextSegment
+from midfill_engine.wire import ErrorCode, HoleSpec, Segment, TextSegment
 
 # Only long runs of one character, spaces or rulers, are longer tokens. So text too far away is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
@@ -40,11 +40,14 @@ class HolePart:
 
 @dataclass(frozen=True)
 class HoleOutline:
-    """A hole as stretches. The answer is their text without `lead`, which the text before already has, plus `tail`."""
+    """A hole as stretches. The answer is their text without `lead`, which the text before already has, plus `tail`,
+    which is the end of an anchor if it `keeps_tail`.
+    """
 
     stretches: tuple[HolePart, ...]
     lead: str
     tail: str
+    keeps_tail: bool
     forbid: tuple[str, ...]
     min_tokens: int
     max_tokens: int | None
@@ -60,13 +63,10 @@ class HoleOutline:
     def length_bounds(self, max_hole: int) -> LengthBounds:
         """Length bounds of the hole; `max_hole` tokens, anchors included, are what the model can fill at once."""
         room = max_hole - self.num_anchored
-        has_limit = self.max_tokens is not None
-        max_tokens = room
-        if self.max_tokens is not None:
-            max_tokens = min(room, self.max_tokens)
+        max_tokens = room if self.max_tokens is None else min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
-        min_tokens = min(self.min_tokens, room)
-        return LengthBounds(hints, self.num_anchored, min_tokens, max_tokens, has_limit)
+        has_limit = self.max_tokens is not None
+        return LengthBounds(hints, self.num_anchored, min(self.min_tokens, room), max_tokens, has_limit)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def outline_request(
         healed_spec, edges = heal_hole(spec, texts[index], texts[index + 1], heal)
         texts[index] = edges.prefix
         texts[index + 1] = edges.suffix
-        holes.append(outline_hole(healed_spec, tokens, edges.lead, edges.tail, heal))
+        holes.append(outline_hole(healed_spec, tokens, edges, healed_spec is not spec, heal))
     budget = max_context - len(opening) - len(closing)
     pieces = []
     for text, (num_first, num_last) in zip(texts, needs_of_texts(texts, budget), strict=True):
@@ -123,8 +123,6 @@ def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
     edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
     if sum(shares) < budget:  # short texts may leave all of it to one
         edge_tokens = budget
-    if len(texts) == 1:
-        return [(0, edge_tokens)]
     return [(0, edge_tokens), *[(edge_tokens, edge_tokens)] * (len(texts) - 2), (edge_tokens, 0)]
 
 
@@ -171,22 +169,21 @@ def take_first_lines(text: str, size: int) -> str:
 
 
 def weigh_sides(num_texts: int) -> list[int]:
-    """The number of hole edges that each text touches: a text between two holes touches two."""
-    return [1, *[2] * (num_texts - 2), 1][:num_texts]
+    """The number of hole edges that each of two or more texts touches: a text between two holes touches two."""
+    return [1, *[2] * (num_texts - 2), 1]
 
 
 def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
     """Returns the texts before each hole and behind the last one, with neighboring texts joined; and the holes."""
-    texts = [""]
-    specs = []
+    parts: list[list[str]] = [[]]
+    specs: list[HoleSpec] = []
     for segment in segments:
-        match segment:
-            case TextSegment(text=text):
-                texts[-1] += text
-            case HoleSegment(hole=hole):
-                specs.append(hole)
-                texts.append("")
-    return texts, specs
+        if isinstance(segment, TextSegment):
+            parts[-1].append(segment.text)
+        else:
+            specs.append(segment.hole)
+            parts.append([])
+    return list(map("".join, parts)), specs
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
@@ -207,18 +204,22 @@ def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[Hol
     return healed_spec, edges
 
 
-def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: Heal = heal) -> HoleOutline:
-    """Splits a hole into stretches; `lead` is the text that it must begin with. Raises RequestError."""
+def outline_hole(spec: HoleSpec, tokens: Tokenizer, edges: HealedEdges, keeps_tail: bool, heal: Heal) -> HoleOutline:
+    """Splits a hole with healed `edges` into stretches. Masked parts of the draft for which no token of `max_tokens` is
+    left stay empty. Raises RequestError.
+    """
     stretches: list[HolePart] = []
-    pending = lead  # given text that is in no stretch yet
+    num_masked = 0
+    pending = edges.lead  # given text that is in no stretch yet
     for text, is_kept in split_draft(spec):
         if is_kept:
-            edges = heal(pending + text, "")  # white space at the end of an anchor begins the next masked stretch
-            if any(unwanted in edges.lead for unwanted in spec.forbid):
-                edges = HealedEdges(pending + text, "")
-            stretches += make_anchor(edges.prefix, tokens.encode(edges.prefix), tokens)
-            pending = edges.lead
-        else:
+            healed = heal(pending + text, "")  # white space at the end of an anchor begins the next masked stretch
+            if any(unwanted in healed.lead for unwanted in spec.forbid):
+                healed = HealedEdges(pending + text, "")
+            stretches += make_anchor(healed.prefix, tokens.encode(healed.prefix), tokens)
+            pending = healed.lead
+        elif spec.max_tokens is None or num_masked < spec.max_tokens:
+            num_masked += 1
             hint = None
             if text.strip():
                 hint = len(tokens.encode(text))
@@ -227,7 +228,8 @@ def outline_hole(spec: HoleSpec, tokens: Tokenizer, lead: str, tail: str, heal: 
             stretches.append(HolePart(None, hint, leading=pending[-1:]))
             pending = ""
     stretches += make_anchor(pending, tokens.encode(pending), tokens)
-    return HoleOutline(tuple(stretches), lead, tail, tuple(spec.forbid), spec.min_tokens, spec.max_tokens)
+    lead, tail, forbid = edges.lead, edges.tail, tuple(spec.forbid)
+    return HoleOutline(tuple(stretches), lead, tail, keeps_tail, forbid, spec.min_tokens, spec.max_tokens)
 
 
 def make_anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
@@ -265,8 +267,6 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
     """The `budget` tokens nearest to the holes: an equal share for each edge of a hole, whose unused part moves on."""
-    if len(pieces) == 1:
-        return [pieces[0][:budget]]
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
     kept = [keep_ends(piece, -(-share // 2), share) for piece, share in zip(pieces, shares, strict=True)]
     kept[0] = keep_ends(pieces[0], 0, shares[0])

@@ -92,7 +92,7 @@ class Tokenizer:
 
     @cached_property
     def _bytes_table(self) -> list[bytes]:
-        table, is_byte_level = [b""] * self.vocab_size, "ByteLevel" in self.serialized
+        table, is_byte_level = [b""] * self.vocab_size, '"ByteLevel"' in self.serialized
         for text, index in self._inner.get_vocab(with_added_tokens=False).items():
             if index not in self._special and index < self.vocab_size:
                 table[index] = bytes_of_level(text) if is_byte_level else bytes_of_piece(text)

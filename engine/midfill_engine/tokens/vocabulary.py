@@ -113,9 +113,7 @@ class Vocabulary:
 
     def is_deletion(self, ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """True where one of `ids` is a token that shortens a hole."""
-        if not self.delete_ids:
-            return np.zeros(ids.shape, dtype=bool)
-        is_deleted: npt.NDArray[Any] = ids == self.delete_ids[0]
-        for token in self.delete_ids[1:]:
+        is_deleted = np.zeros(ids.shape, dtype=bool)
+        for token in self.delete_ids:
             is_deleted |= ids == token
         return is_deleted
