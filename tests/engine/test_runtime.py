@@ -65,6 +65,13 @@ def test_threads_are_for_large_models_on_a_cpu() -> None:
     assert chosen == [1, 8, 1, 1]
 
 
+def test_a_gpu_keeps_prompts_of_more_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals = iter((24 * 2**30, 2**29))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, next(totals)))
+    kinds = ("cpu", "cuda", "cuda")
+    assert [device.prefix_bytes(torch.device(kind)) for kind in kinds] == [2**26, 3 * 2**29, 2**26]
+
+
 def test_a_number_format_may_be_forced(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name, else by the environment; neither says what the machine has."""
     monkeypatch.setenv("MIDFILL_DTYPE", "bf16")

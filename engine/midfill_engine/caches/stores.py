@@ -4,11 +4,14 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from os.path import commonprefix
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from torch import Tensor
 
 from midfill_engine.models.transformer import KeyValues
+
+
+PREFIX_BYTES: Final = 64 * 1024 * 1024  # two prompts of the default model
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,8 @@ class ContextStore(LruStore[EncodedContext]):
 
 @dataclass
 class PrefixStore(LruStore[Prefix]):
-    max_bytes: int = 64 * 1024 * 1024
-    max_entries: int = 16
+    max_bytes: int = PREFIX_BYTES
+    max_entries: int = 64
 
     def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
         """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them."""

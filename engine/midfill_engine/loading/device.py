@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from midfill_engine.caches.stores import PREFIX_BYTES
 from midfill_engine.errors import StartError
 from midfill_engine.loading.memory import available_bytes
 from midfill_engine.wire import ErrorCode
@@ -17,6 +18,7 @@ DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.fl
 DTYPE_VARIABLE: Final = "MIDFILL_DTYPE"
 MIN_PARAMETERS_FOR_THREADS: Final = 20_000_000  # a smaller model runs on one CPU thread
 HOPPER: Final = (9, 0)  # compute capability
+PREFIX_SHARE: Final = 16  # a GPU keeps earlier prompts in so great a part of its memory
 BFLOAT16_CPU_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
 
 
@@ -94,3 +96,12 @@ def free_bytes(device: torch.device) -> int:
     """Memory that may still be claimed: three quarters of what is free now."""
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
     return free * 3 // 4
+
+
+def prefix_bytes(device: torch.device) -> int:
+    """How much memory the keys of earlier prompts may take: on a GPU a share of its memory, because a server keeps
+    prompts of all its users.
+    """
+    if device.type != "cuda":
+        return PREFIX_BYTES
+    return max(PREFIX_BYTES, torch.cuda.mem_get_info(device)[1] // PREFIX_SHARE)

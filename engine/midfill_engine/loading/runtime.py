@@ -24,7 +24,7 @@ from midfill_engine.loading.adapter import find_base, is_adapter, open_files
 from midfill_engine.loading.canvas_model import CanvasModel
 from midfill_engine.loading.catalog import WORKSPACE_BYTES
 from midfill_engine.loading.checkpoints import LoadedModel
-from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes, is_measured
+from midfill_engine.loading.device import choose_device, choose_dtype, free_bytes, is_measured, prefix_bytes
 from midfill_engine.loading.gguf_files import SUFFIX, GgufFiles
 from midfill_engine.loading.memory import total_bytes
 from midfill_engine.loading.pace import Pace, measure_pace
@@ -92,7 +92,9 @@ class Runtime:
         if kernels:
             open_runner = try_fused if falls_back else open_fused
             fused = open_runner(loaded.model.transformer, operators, is_causal=is_causal)
-        return cls(loaded, family, tokens, vocabulary, operators, (loaded.config.name, *aliases), fused=fused)
+        prefixes = PrefixStore(prefix_bytes(loaded.embedding_weight.device))
+        names = (loaded.config.name, *aliases)
+        return cls(loaded, family, tokens, vocabulary, operators, names, prefixes=prefixes, fused=fused)
 
     @property
     def device(self) -> torch.device:
