@@ -10,7 +10,6 @@ from torch import Tensor
 
 from midfill_engine.models.transformer import KeyValues
 
-
 PREFIX_BYTES: Final = 64 * 1024 * 1024  # two prompts of the default model
 
 
