@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
 from midfill_engine.wire import HoleState
 from midfill_infill.cli import build_app, results
+from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.live import LiveView
 from midfill_infill.cli.results import Results, choose
-from midfill_infill.errors import TABLE, MidfillError
+from midfill_infill.errors import INTERRUPTED, TABLE, MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled, Preview
 from midfill_infill.repository.replace import write_atomically
@@ -147,6 +149,16 @@ def test_the_end_of_the_input_at_the_keys_is_an_interrupt() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         choose(three_results(), end)
+
+
+def test_the_end_of_the_input_at_a_question_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(typer.Exit) as ended, report_failures():
+        typer.confirm("Go on?", err=True)
+    assert ended.value.exit_code == INTERRUPTED
+    assert capsys.readouterr().err.endswith("midfill: interrupted; nothing was written.\n")
 
 
 # Standard input.
@@ -292,28 +304,26 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (Path("t.py").read_bytes(), [path.name for path in tmp_path.iterdir()]) == (SOURCE, ["t.py"])
 
 
-def test_a_full_output_is_one_sentence(midfill: Midfill) -> None:
-    with open("/dev/full", "wb") as full:
-        process = midfill("fill", "t.py:2", stdout=full)
-    assert process.wait() == 3 and process.stderr is not None
-    with process.stderr as stream:
-        err = stream.read()
-    process.stderr = None
-    assert err == (
-        b"midfill: the output cannot be written (No space left on device); free some space and run the command again.\n"
-    )
+FULL = b"midfill: the output cannot be written (No space left on device); "
 
 
-@pytest.mark.parametrize("words", [("--write",), ("--write", "--json")])
-def test_what_is_written_is_told_where_the_output_is_full(midfill: Midfill, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("t.py:2",), FULL + b"free some space and run the command again.\n"),
+        (("t.py:2", "--write"), FULL + b"t.py is written.\n"),
+        (("t.py:2", "--write", "--json"), FULL + b"t.py is written.\n"),
+        (("missing.py", "--json"), b"midfill: missing.py does not exist; check the path.\n"),
+    ],
+)
+def test_a_full_output_is_one_sentence(midfill: Midfill, words: tuple[str, ...], sentence: bytes) -> None:
     with open("/dev/full", "wb") as full:
-        process = midfill("fill", "t.py:2", *words, stdout=full)
+        process = midfill("fill", *words, stdout=full)
     assert process.wait() == 3 and process.stderr is not None
     with process.stderr as stream:
-        err = stream.read()
+        assert stream.read() == sentence
     process.stderr = None
-    assert err == b"midfill: the output cannot be written (No space left on device); t.py is written.\n"
-    assert Path("t.py").read_bytes() != SOURCE
+    assert ("--write" in words) is (Path("t.py").read_bytes() != SOURCE)
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(midfill: Midfill) -> None:
