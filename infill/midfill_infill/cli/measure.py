@@ -209,9 +209,7 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     options = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
     if name.partition(":")[0] in PROTOCOLS:
         endpoint = parse_engine(name, config.choose_context_tokens())
-        warning = offer.tell_where(endpoint.remote_host)
-        if warning is not None:
-            print(f"midfill: {warning}", file=sys.stderr)
+        offer.print_where(endpoint.remote_host)
         with EngineClient(endpoint) as client:
             yield OpenedModel(client, options, lambda: None)
         return

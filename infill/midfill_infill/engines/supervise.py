@@ -203,8 +203,8 @@ def named_endpoint() -> Endpoint | None:
     if not url:
         return None
     if split_address(url) is None:
-        shown = hide_password(url if "//" in url else f"//{url}").removeprefix("//")
-        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {shown!r}, not an http:// or https:// address")
+        message = f"MIDFILL_ENGINE_URL is {hide_password(url)!r}, not an http:// or https:// address"
+        raise MidfillError("engine_unreachable", message)
     refuse_password(url)
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
