@@ -162,6 +162,24 @@ def test_a_copy_has_all_that_a_tree_has(tmp_path: Path) -> None:
     assert found.left_out == [".env (named like a secret, and not git's)", "data/big (ignored by git, 0 MiB)"]
 
 
+def test_files_that_vanish_while_a_tree_is_listed_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {".gitignore": "*.log\n", "a.py": "", "a.py.swp": "", "a.log": ""}.items():
+        (tmp_path / name).write_text(text)
+    init_git(tmp_path)
+    scan = os.scandir
+
+    def scan_and_remove(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        (tmp_path / "a.py.swp").unlink()
+        (tmp_path / "a.log").unlink()
+        return entries
+
+    monkeypatch.setattr(os, "scandir", scan_and_remove)
+    assert {".gitignore", "a.py"} <= {*take_inventory(find_repository(tmp_path)).files}
+
+
 HOLDS = """
 import sys, time
 from midfill_infill.sandbox.copy import scratch_folder
