@@ -128,6 +128,7 @@ def test_the_same_tree_and_seed_give_the_same_gaps(draw: Callable[..., list[Gap]
     first = [gap.id for gap in draw(lines=6, bodies=2)]
     assert first == [gap.id for gap in draw(lines=6, bodies=2)] != [gap.id for gap in draw(lines=6, bodies=2, seed=1)]
     assert len(set(first)) == 8
+    assert replace(draw()[0], name="caf\udce9.py").id not in first, "a name may be no UTF-8"
 
 
 def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[..., list[Gap]]) -> None:
