@@ -2,10 +2,9 @@
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -75,12 +74,12 @@ def measure_command(
 
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "name a folder or a file")
-        place = find_repository(path if path.is_dir() else path.absolute().parent)
-        gaps = mix(draw_gaps(place, path, {"line": lines, "body": bodies}, changed, seed))
+        repository = find_repository(path if path.is_dir() else Path(os.path.realpath(path)).parent)
+        gaps = mix(draw_gaps(repository, path, {"line": lines, "body": bodies}, changed, seed))
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"
             raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
-        comparison = Comparison(gaps, place.root, device, is_quiet=json_output, again=again)
+        comparison = Comparison(gaps, repository.root, device, is_quiet=json_output, again=again)
         if until is not None:
             comparison.test_by(until, command_timeout, sandbox, allow, env)
         measured, was_interrupted = comparison.measure_all(model or list_models())
@@ -196,6 +195,7 @@ class OpenedModel:
 def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[OpenedModel]:
     """Opens an engine with that model. If this starts it, it ends again, unless it is the one that fills by default."""
     from midfill_infill import config
+    from midfill_infill.cli import engine
     from midfill_infill.engines import offer, supervise
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.endpoint import parse_engine
@@ -216,15 +216,14 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     settings = EngineSettings(model=supervise.check_model(name), device=device, project=Path.cwd())
     place = supervise.find_place(settings)
     was_running = place.is_alive
-    endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
     default_place = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
     try:
+        endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
         with EngineClient(endpoint) as client:
             yield OpenedModel(client, options, lambda: place.resident_bytes)
     finally:
-        if not was_running and place != default_place and place.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(place.pid, signal.SIGTERM)
+        if not was_running and place != default_place and place.is_alive and place.pid is not None:
+            engine.end(place, place.pid)
 
 
 @contextmanager
