@@ -45,6 +45,16 @@ def copied(tmp_path: Path) -> Mirror:
     return copy
 
 
+def test_a_file_that_its_owner_may_not_write_is_written_in_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch(0o444)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    mirror = Mirror(tmp_path, folder)
+    mirror.copy_from_root([], ["a.py"])
+    mirror.write("a.py", b"x")
+    assert (mirror.work / "a.py").read_bytes() == b"x" and (mirror.work / "a.py").stat().st_mode & 0o777 == 0o644
+
+
 DEEDS = {
     "nothing": "",
     "delete": "os.unlink('data.txt')",
