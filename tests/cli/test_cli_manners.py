@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
-from midfill_engine.wire import HoleState
+from midfill_engine.wire import HoleState, Stats
 from midfill_infill.cli import build_app, results
 from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.filling import Output, _can_choose
 from midfill_infill.cli.live import LiveView
-from midfill_infill.cli.results import Results, choose
+from midfill_infill.cli.results import Results, choose, print_remarks
 from midfill_infill.errors import INTERRUPTED, TABLE, MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled, Preview
+from midfill_infill.filling.targets import Source, Target
 from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
@@ -121,7 +124,9 @@ def three_results() -> Results:
     document = Document(SOURCE, "python", Path("t.py"))
     (hole,) = find_stubs(document)
     rows = [Alternative(splice(document, [hole], row).patch, (PlacedFill(hole, row[0], (), ()),), 0) for row in ROWS]
-    return Results(Path("t.py"), document, Filled(rows[0], tuple(rows[1:]), None, "fake"))  # type: ignore[arg-type]
+    return Results(
+        Path("t.py"), document, Filled(rows[0], tuple(rows[1:]), Stats(steps=1, forwards=1, tokens=1, ms=1), "fake")
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,6 +141,20 @@ def test_pressed_keys_show_and_choose_alternatives(
     assert [number for number in (1, 2, 3) if f"alternative {number} of 3" in shown] == sorted(
         {1, *map(int, filter(str.isdigit, keys.replace("9", "")))}
     )
+
+
+def test_a_text_from_standard_input_is_not_written_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    results = three_results()
+    for is_stdin in (False, True):
+        source = Source(Target(results.path), results.document, is_stdin)
+        assert _can_choose(results, source, Output(diff=is_stdin)) is not is_stdin
+
+
+def test_who_gave_write_is_not_told_to_add_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_remarks(three_results(), written=False, is_refused=True, wall_ms=1.0, for_person=True)
+    assert "nothing written (" in capsys.readouterr().err
 
 
 def test_an_interrupt_at_the_keys() -> None:

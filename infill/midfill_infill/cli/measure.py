@@ -14,7 +14,7 @@ import typer
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import ChangedCommand, DeviceName, complete_model, flag, option
-from midfill_infill.cli.view import can_draw_bar
+from midfill_infill.cli.view import can_draw
 from midfill_infill.errors import INTERRUPTED, MidfillError
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def open_meter(total: int, *, is_quiet: bool) -> "Iterator[Count]":
     """Yields a function that passes on the outcomes of a model, and counts them on a bar if stderr is a terminal that
     can draw one and the command is not quiet.
     """
-    if is_quiet or not can_draw_bar():
+    if is_quiet or not can_draw(sys.stderr):
         yield lambda _, outcomes: outcomes
         return
     from rich.console import Console

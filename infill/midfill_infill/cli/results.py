@@ -240,7 +240,7 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         remark = "the built-in model is unsure of this fill: read it as a suggestion, or name another --model"
         print(f"midfill: {remark}", file=sys.stderr)
     if for_person:
-        done = "nothing written, add --write to write it"
+        done = "nothing written" if is_refused else "nothing written, add --write to write it"
         if written:
             done = f"wrote {visible(str(results.path))}"
         stats = results.filled.stats

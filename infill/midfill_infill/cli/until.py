@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from midfill_infill.cli.view import can_draw_bar
+from midfill_infill.cli.view import can_draw
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import describe_certainty
@@ -71,7 +71,7 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Preview | Try |
     """Prints one line per try or remark, and on a terminal a progress bar below, which tells whether candidates are
     drafted or tried. `quiet` leaves only the remarks.
     """
-    if quiet or not can_draw_bar():
+    if quiet or not can_draw(sys.stderr):
 
         def print_line(remark: Preview | Try | str) -> None:
             if isinstance(remark, str) or (isinstance(remark, Try) and not quiet):
