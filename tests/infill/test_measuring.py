@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -209,13 +210,17 @@ def test_a_judge_is_fitted_only_where_it_chooses_better_in_files_it_has_not_seen
     assert fit_judge(halves, ["a.py"] * 30 + ["b.py"] * 30) is None, "each file says the opposite of the other"
 
 
+def describe(model: str) -> ModelInfo:
+    sizes = {"parameters": 1, "max_context_tokens": 8, "max_hole_tokens": 8}
+    return ModelInfo(id=model, family="causal", device="cpu", dtype="", **sizes)
+
+
 @pytest.mark.parametrize(("model", "is_fitted"), [("checkpoint", True), (BASE, False)])
 def test_the_default_model_keeps_the_judge_that_was_fitted_for_it(
     model: str, is_fitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    sizes = {"parameters": 1, "max_context_tokens": 8, "max_hole_tokens": 8}
-    info = ModelInfo(id=model, family="causal", device="cpu", dtype="", **sizes)
+    info = describe(model)
     store = Store(info)
     for number in range(MIN_LINES):
         store.add(replace(outcome(f"{number}.py", right=False), compared=tuple(MISLED), model=model))
@@ -225,6 +230,17 @@ def test_the_default_model_keeps_the_judge_that_was_fitted_for_it(
 def test_outcomes_keep_what_was_compared() -> None:
     kept = replace(outcome("a", right=True), compared=tuple(MISLED))
     assert GapOutcome.from_json(json.loads(json.dumps(asdict(kept)))) == kept
+
+
+def test_only_the_outcome_that_an_abort_cut_off_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    outcomes = [replace(outcome(gap, right=True), at=time.time()) for gap in "abc"]
+    for each in outcomes:
+        Store(describe("m")).add(each)
+        (path,) = tmp_path.rglob("*.jsonl")
+        if each.gap == "b":
+            path.write_bytes(path.read_bytes()[:-20])
+    assert [Store(describe("m")).find(each.gap, "", "") for each in outcomes] == [outcomes[0], None, outcomes[2]]
 
 
 def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:
