@@ -44,11 +44,6 @@ class Output:
     allow_errors: bool = False
     min_certainty: float | None = None
 
-    def check(self, n: int) -> None:
-        """Raises MidfillError if `--take` contradicts `-n`."""
-        if self.take is not None and self.take > n:
-            raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
-
     def replaces(self, source: Source) -> bool:
         """True if the fill replaces the user's text without being shown first."""
         return self.write or self.is_filter(source)

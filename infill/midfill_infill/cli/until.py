@@ -101,14 +101,10 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Preview | Try |
             yield say
 
 
-def _show(remark: Try | str) -> str:
-    if isinstance(remark, str):
-        return f"midfill: {remark}"
-    return show_try(remark)
-
-
-def show_try(one: Try) -> str:
-    """`try 3  failed  0.21 s  a suggestion (exact in 34%)  return price * rate  # assert 10 == 90`."""
+def _show(one: Try | str) -> str:
+    """A remark, or a try as `try 3  failed  0.21 s  a suggestion (exact in 34%)  return price  # assert 10 == 90`."""
+    if isinstance(one, str):
+        return f"midfill: {one}"
     lines = "\n".join(fill.text for fill in one.candidate.fills).strip().split("\n")
     first = visible(lines[0])[:WIDTH]
     if len(lines) > 1 or len(lines[0]) > WIDTH:
