@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.wire import BASE, ModelInfo
+from midfill_infill.cli.measure import show
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import MIN_MEASURED, load_judge
 from midfill_infill.measuring import gaps as drawing
@@ -245,6 +246,11 @@ def test_only_the_outcome_that_an_abort_cut_off_is_lost(tmp_path: Path, monkeypa
 
 def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:
     return GapOutcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
+
+
+def test_a_models_folder_is_shown_as_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], [Measured("/models/[old]/a")], [])
+    assert "/models/[old]/a" in capsys.readouterr().out
 
 
 def test_a_share_has_wilsons_interval() -> None:

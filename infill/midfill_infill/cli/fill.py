@@ -21,8 +21,8 @@ class FillCommand(CheckedCommand):
         positions = [word for word in args if _STDIN_POSITION.fullmatch(word)]
         if not positions or "--" in args:
             return super().parse_args(ctx, args)
-        options = [word for word in args if word not in positions]
-        return super().parse_args(ctx, [*options, "--", *positions])
+        others = [word for word in args if word not in positions]
+        return super().parse_args(ctx, [*others, "--", *positions])
 
 
 SETTINGS: Final = {"cls": FillCommand}

@@ -237,7 +237,7 @@ def open_meter(total: int, *, is_quiet: bool) -> "Iterator[Count]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
 
         def count(name: str, outcomes: "Iterator[GapOutcome]") -> "Iterator[GapOutcome]":
@@ -271,7 +271,8 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
     from midfill_infill.measuring.gaps import LONGEST_BODY
     from midfill_infill.measuring.table import describe_judge
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, markup=False, soft_wrap=not is_terminal, width=None if is_terminal else 140)
     has_tests = any(outcome.passes is not None for each in measured for outcome in each.outcomes)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold")
