@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def can_draw(stream: TextIO) -> bool:
     """True if a stream is a terminal that can move its cursor."""
-    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def describe_place(document: "Document", hole: "Hole") -> str:
