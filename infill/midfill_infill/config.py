@@ -203,7 +203,7 @@ def _parse(key: Key, text: str, place: str) -> Value:
 def _read(file: Path, source: Source) -> dict[str, Setting]:
     """What a file sets; empty if there is no such file. Raises MidfillError `bad_config`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
         import tomllib  # not needed without a settings file
 
         values = tomllib.loads(text)
@@ -243,7 +243,7 @@ def set_for_user(name: str, value: str | None) -> Path:
 
     file = user_file()
     _read(file, "user")
-    text = file.read_bytes().decode() if file.exists() else ""
+    text = file.read_bytes().decode("utf-8-sig") if file.exists() else ""
     lines = _without(text.splitlines(keepends=True), name)
     if value is not None:
         parsed = _parse(KEYS[name], value, name)
@@ -257,14 +257,23 @@ def set_for_user(name: str, value: str | None) -> Path:
     try:
         target = Path(os.path.realpath(file))
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.part")
-        temporary.write_bytes(data)
-        if target.exists():
-            temporary.chmod(target.stat().st_mode)
-        temporary.replace(target)
+        replace_file(target, data)
     except OSError as error:
         raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
     return file
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes a file in one step: it has its old bytes or the new ones, whenever this process ends. Keeps its mode."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(data)
+        if path.exists():
+            temporary.chmod(path.stat().st_mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _without(lines: list[str], name: str) -> list[str]:

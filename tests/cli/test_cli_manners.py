@@ -4,21 +4,26 @@ import errno
 import io
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from tests.cli.fake_engine import read_report
 from typer.testing import CliRunner
 
-from midfill_engine.wire import HoleState
+from midfill_engine.wire import HoleState, Stats
 from midfill_infill.cli import build_app, results
+from midfill_infill.cli.failures import report_failures
+from midfill_infill.cli.filling import Output, _can_choose
 from midfill_infill.cli.live import LiveView
-from midfill_infill.cli.results import Results, choose
-from midfill_infill.errors import TABLE, MidfillError
+from midfill_infill.cli.results import Results, choose, print_remarks
+from midfill_infill.errors import INTERRUPTED, TABLE, MidfillError
 from midfill_infill.filling.candidates import Alternative, PlacedFill
 from midfill_infill.filling.fill import Filled, Preview
+from midfill_infill.filling.targets import Source, Target
 from midfill_infill.repository.replace import write_atomically
 from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import find_stubs
@@ -119,7 +124,9 @@ def three_results() -> Results:
     document = Document(SOURCE, "python", Path("t.py"))
     (hole,) = find_stubs(document)
     rows = [Alternative(splice(document, [hole], row).patch, (PlacedFill(hole, row[0], (), ()),), 0) for row in ROWS]
-    return Results(Path("t.py"), document, Filled(rows[0], tuple(rows[1:]), None, "fake"))  # type: ignore[arg-type]
+    return Results(
+        Path("t.py"), document, Filled(rows[0], tuple(rows[1:]), Stats(steps=1, forwards=1, tokens=1, ms=1), "fake")
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,6 +143,20 @@ def test_pressed_keys_show_and_choose_alternatives(
     )
 
 
+def test_a_text_from_standard_input_is_not_written_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    results = three_results()
+    for is_stdin in (False, True):
+        source = Source(Target(results.path), results.document, is_stdin)
+        assert _can_choose(results, source, Output(diff=is_stdin)) is not is_stdin
+
+
+def test_who_gave_write_is_not_told_to_add_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_remarks(three_results(), written=False, is_refused=True, wall_ms=1.0, for_person=True)
+    assert "nothing written (" in capsys.readouterr().err
+
+
 def test_an_interrupt_at_the_keys() -> None:
     with pytest.raises(KeyboardInterrupt):
         choose(three_results(), lambda: "\x03")
@@ -147,6 +168,16 @@ def test_the_end_of_the_input_at_the_keys_is_an_interrupt() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         choose(three_results(), end)
+
+
+def test_the_end_of_the_input_at_a_question_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(typer.Exit) as ended, report_failures():
+        typer.confirm("Go on?", err=True)
+    assert ended.value.exit_code == INTERRUPTED
+    assert capsys.readouterr().err.endswith("midfill: interrupted; nothing was written.\n")
 
 
 # Standard input.
@@ -292,28 +323,26 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (Path("t.py").read_bytes(), [path.name for path in tmp_path.iterdir()]) == (SOURCE, ["t.py"])
 
 
-def test_a_full_output_is_one_sentence(midfill: Midfill) -> None:
-    with open("/dev/full", "wb") as full:
-        process = midfill("fill", "t.py:2", stdout=full)
-    assert process.wait() == 3 and process.stderr is not None
-    with process.stderr as stream:
-        err = stream.read()
-    process.stderr = None
-    assert err == (
-        b"midfill: the output cannot be written (No space left on device); free some space and run the command again.\n"
-    )
+FULL = b"midfill: the output cannot be written (No space left on device); "
 
 
-@pytest.mark.parametrize("words", [("--write",), ("--write", "--json")])
-def test_what_is_written_is_told_where_the_output_is_full(midfill: Midfill, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("t.py:2",), FULL + b"free some space and run the command again.\n"),
+        (("t.py:2", "--write"), FULL + b"t.py is written.\n"),
+        (("t.py:2", "--write", "--json"), FULL + b"t.py is written.\n"),
+        (("missing.py", "--json"), b"midfill: missing.py does not exist; check the path.\n"),
+    ],
+)
+def test_a_full_output_is_one_sentence(midfill: Midfill, words: tuple[str, ...], sentence: bytes) -> None:
     with open("/dev/full", "wb") as full:
-        process = midfill("fill", "t.py:2", *words, stdout=full)
+        process = midfill("fill", *words, stdout=full)
     assert process.wait() == 3 and process.stderr is not None
     with process.stderr as stream:
-        err = stream.read()
+        assert stream.read() == sentence
     process.stderr = None
-    assert err == b"midfill: the output cannot be written (No space left on device); t.py is written.\n"
-    assert Path("t.py").read_bytes() != SOURCE
+    assert ("--write" in words) is (Path("t.py").read_bytes() != SOURCE)
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(midfill: Midfill) -> None:

@@ -101,11 +101,20 @@ def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1] == "midfill: the working directory is gone; change to another one."
 
 
+BECOME = """
+from midfill_infill.cli import _prepare_streams
+from midfill_infill.cli.execute import become
+_prepare_streams()
+become(["/bin/sh", "-c", "for n in 0 1 2; do test -e /dev/fd/$n || exit 9; done"])
+"""
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_closed_streams_end_no_command(tmp_path: Path, closed: str) -> None:
     (tmp_path / "t.py").write_text("x = 1\n")
     ended = sh(f"cd {tmp_path} && {MIDFILL} config {closed}", MIDFILL_CONFIG=str(tmp_path / "config.toml"))
     assert (ended.returncode, ended.stderr) == (0, "")
+    assert sh(f"{sys.executable} -c '{BECOME}' {closed}").returncode == 0, "an engine opens no file in their place"
     refused = sh(f"cd {tmp_path} && {MIDFILL} fill t.py {closed}", MIDFILL_CONFIG=str(tmp_path / "config.toml"))
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
 

@@ -66,6 +66,7 @@ def test_the_commit_is_that_of_the_repository_it_was_installed_from(
         ("midfill fill --language t", ["typescript", "tsx"]),
         ("midfill fill t.py --function A.", ["A.close", "A.open"]),
         ("midfill fill none.py --function A.", []),
+        ("midfill fill - --function A.", []),
         ("midfill ref", ["refactor"]),
         ("midfill config ca", ["cache"]),
         ("midfill config weights ", ["stored", "int8", "int4"]),
@@ -76,5 +77,13 @@ def test_a_shell_completes(line: str, offered: list[str], tmp_path: Path) -> Non
     (tmp_path / "t.py").write_text("class A:\n    def open(self): ...\n    def close(self): ...\n")
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_MIDFILL_COMPLETE": "complete_bash"}
     command = [str(Path(sys.executable).with_name("midfill"))]
-    done = subprocess.run(command, env={**os.environ, **words}, cwd=tmp_path, capture_output=True, text=True)
+    terminal, keys = os.openpty()
+    environment = {**os.environ, **words}
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, stdin=keys, capture_output=True, text=True, timeout=30
+        )
+    finally:
+        os.close(terminal)
+        os.close(keys)
     assert sorted(done.stdout.split()) == sorted(offered), done.stderr

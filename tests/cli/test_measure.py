@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.fake_engine import Plan
@@ -17,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from midfill_engine.wire import ModelInfo
 from midfill_infill.cli import build_app
+from midfill_infill.cli.measure import open_model
 from midfill_infill.filling import certainty
 
 SOURCE = '''def scale{n}(value):
@@ -179,9 +181,12 @@ def test_an_engine_that_is_busy_for_a_while_is_waited_for(
         (["--changed=nope"], "there is no revision 'nope'"),
         (["--lines", "0", "--bodies", "0"], "there is no line and no function body"),
         (["--model", "no such model"], "there is no model"),
+        (["link.py"], "there is no line and no function body to measure in link.py"),
     ],
 )
-def test_bad_input_gets_one_sentence(words: list[str], said: str, run: Callable[..., Result]) -> None:
+def test_bad_input_gets_one_sentence(words: list[str], said: str, run: Callable[..., Result], tree: Path) -> None:
+    (tree.parent / "empty.py").touch()
+    (tree / "link.py").symlink_to(tree.parent / "empty.py")
     result = run(*words)
     assert result.exit_code and said in result.output and "Traceback" not in result.output
 
@@ -199,6 +204,23 @@ def test_an_interrupt_prints_what_there_is(
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
     assert "embedded" in output.decode() and "24 lines" in output.decode() and b"Traceback" not in errors
+
+
+def test_an_interrupt_during_the_start_of_an_engine_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = SimpleNamespace(is_alive=False, pid=None)
+
+    def start(*_: object) -> None:
+        started.is_alive, started.pid = True, 7
+        raise KeyboardInterrupt
+
+    ended: list[int] = []
+    places = iter((started, SimpleNamespace(pid=None)))
+    monkeypatch.setattr("midfill_infill.engines.supervise.find_place", lambda _: next(places))
+    monkeypatch.setattr("midfill_infill.engines.supervise.ensure_own", start)
+    monkeypatch.setattr("midfill_infill.cli.engine.end", lambda _, pid: ended.append(pid))
+    with pytest.raises(KeyboardInterrupt), open_model("embedded", "cpu", is_quiet=True):
+        pass
+    assert ended == [7]
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="no bubblewrap")

@@ -1,5 +1,6 @@
 """Getting, choosing and removing models, the configuration, and which engine a fill gets. Engines are scripted."""
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from midfill_engine.wire import StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
 from midfill_infill.engines import supervise
-from midfill_infill.engines.records import list_living
+from midfill_infill.engines.records import EnginePlace, EngineRecord, list_living
 from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
 
@@ -77,8 +78,9 @@ def test_every_setting_says_where_it_comes_from(user_file: Path, monkeypatch: py
 )
 def test_a_setting_is_replaced_however_it_is_written(user_file: Path, old: str) -> None:
     user_file.parent.mkdir()
-    user_file.write_bytes(f"# seconds\u2028 = 4\r\n{old}model = 'x'".encode())
+    user_file.write_bytes(f"\ufeff# seconds\u2028 = 4\r\n{old}model = 'x'".encode())
     user_file.chmod(0o600)
+    assert config.load()["model"].value == "x"
     linked = user_file.rename(user_file.with_name("mine.toml"))
     user_file.symlink_to(linked.name)
     say("config", "seconds", "2")
@@ -86,6 +88,27 @@ def test_a_setting_is_replaced_however_it_is_written(user_file: Path, old: str) 
     assert linked.read_bytes().decode() == "seconds = 2.0\n# seconds\u2028 = 4\r\nmodel = 'x'"
     say("config", "seconds", "--unset")
     assert linked.read_bytes().decode() == "# seconds\u2028 = 4\r\nmodel = 'x'"
+
+
+@pytest.mark.parametrize("is_record", [False, True], ids=["settings", "record"])
+def test_a_file_that_cannot_be_written_stays_as_it_was(
+    is_record: bool, user_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = EnginePlace.at(tmp_path / "engine")
+    write = (lambda: place.write(EngineRecord("b"))) if is_record else (lambda: config.set_for_user("model", "b"))
+    write_bytes = Path.write_bytes
+
+    def fill_disk(path: Path, data: bytes) -> int:
+        write_bytes(path, data[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    config.set_for_user("model", "a")
+    place.write(EngineRecord("a"))
+    monkeypatch.setattr(Path, "write_bytes", fill_disk)
+    with pytest.raises((OSError, MidfillError)):
+        write()
+    assert place.record == EngineRecord("a") and config.load()["model"].value == "a"
+    assert [*tmp_path.glob("*.part")] == [*user_file.parent.glob("*.part")] == []
 
 
 @pytest.mark.parametrize("value", ["a\udcff", "a\x7f"])

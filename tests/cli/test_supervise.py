@@ -164,6 +164,10 @@ def test_waiting_ends_when_the_other_starter_dies(fake_command: Path, monkeypatc
     take_lock = supervise._take_lock
     other = take_lock(find_place(EngineSettings()))
     assert other is not None
+    os.write(other, b"1")  # the engine that died
+    os.close(other)
+    other = take_lock(find_place(EngineSettings()))
+    assert other is not None and find_place(EngineSettings()).pid is None, "it is that of no other process"
     taken: list[int | None] = []
 
     def take_and_free(place: EnginePlace) -> int | None:

@@ -28,6 +28,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("t.py").write_text(SOURCE)
 
 
+def test_doctor_tells_what_takes_long(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: object, on_progress: Callable[[str], None] = lambda _: None) -> None:
+        on_progress("getting a model")
+        raise MidfillError("engine_failed", "it ended")
+
+    told: list[str] = []
+    monkeypatch.setattr(doctor, "note", told.append, raising=False)
+    monkeypatch.setattr(doctor, "ensure_engine", start)
+    *_, engine = doctor.examine_engine(supervise.EngineSettings())
+    assert told == ["getting a model"] and "it ended" in engine.problem
+
+
 @pytest.mark.parametrize("waits", [{"step_s": 60.0}, {"accept_s": 60.0}, {}], ids=["in a fill", "before it", "idle"])
 def test_a_stopped_engine_is_told_at_once(
     waits: dict[str, float], midfill: Midfill, runtime: Path, set_plan: Callable[..., Plan], tmp_path: Path

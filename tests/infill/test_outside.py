@@ -921,13 +921,15 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
     with pytest.raises(MidfillError, match="not an http") as error:
         named_endpoint()
     assert "pa55" not in error.value.sentence
-    for setting in (f"openai:m@{address}", f"opneai:m@{address}", address):
+    for setting in (f"openai:m@{address}", f"opneai:m@{address}", address, "user:pa55@h"):
         monkeypatch.setenv("MIDFILL_ENGINE", setting)
         for words in (["config"], ["config", "engine"], ["config", "--json"]):
             result = CliRunner().invoke(build_app(), words)
             assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
     with pytest.raises(MidfillError, match="no password"):
         parse_engine("openai:m@user:pa55@127.0.0.1:8000")
+    with pytest.raises(MidfillError, match=r"^'\*\*\*@h' names no address"):
+        parse_engine("openai:user:pa55@h")
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -947,11 +949,11 @@ def test_another_engine_is_used_only_where_its_user_named_it(monkeypatch: pytest
     result = CliRunner().invoke(build_app(), ["config"])
     assert result.exit_code == 2 and "which a project may not choose" in result.stderr
     Path(config.PROJECT_FILE).unlink()
-    said = CliRunner().invoke(build_app(), ["config", "engine", "openai:m@https://far.example"])
+    said = CliRunner().invoke(build_app(), ["config", "engine", "openai:m@https://far.example", "--json"])
+    assert said.exit_code == 0 and json.loads(said.stdout)["engine"]["value"] == "openai:m@https://far.example"
     assert (
-        said.exit_code == 0
-        and "code around each hole and parts of related files are sent to far.example; `midfill config context off`"
-        in said.output
+        "code around each hole and parts of related files are sent to far.example; `midfill config context off`"
+        in said.stderr
     )
     assert named_endpoint() == Endpoint(url="https://far.example", protocol="openai", model="m")
     assert tell_where("far.example") is None, "it was told"

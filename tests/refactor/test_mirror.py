@@ -45,6 +45,16 @@ def copied(tmp_path: Path) -> Mirror:
     return copy
 
 
+def test_a_file_that_its_owner_may_not_write_is_written_in_a_copy(tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch(0o444)
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    mirror = Mirror(tmp_path, folder)
+    mirror.copy_from_root([], ["a.py"])
+    mirror.write("a.py", b"x")
+    assert (mirror.work / "a.py").read_bytes() == b"x" and (mirror.work / "a.py").stat().st_mode & 0o777 == 0o644
+
+
 DEEDS = {
     "nothing": "",
     "delete": "os.unlink('data.txt')",
@@ -160,6 +170,24 @@ def test_a_copy_has_all_that_a_tree_has(tmp_path: Path) -> None:
     assert found.targets == [root / "packages/x/node_modules"]
     assert not {".env", "data/big", "pkg/__pycache__/a.pyc", ".git/HEAD"} & {*found.files}
     assert found.left_out == [".env (named like a secret, and not git's)", "data/big (ignored by git, 0 MiB)"]
+
+
+def test_files_that_vanish_while_a_tree_is_listed_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {".gitignore": "*.log\n", "a.py": "", "a.py.swp": "", "a.log": ""}.items():
+        (tmp_path / name).write_text(text)
+    init_git(tmp_path)
+    scan = os.scandir
+
+    def scan_and_remove(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        (tmp_path / "a.py.swp").unlink()
+        (tmp_path / "a.log").unlink()
+        return entries
+
+    monkeypatch.setattr(os, "scandir", scan_and_remove)
+    assert {".gitignore", "a.py"} <= {*take_inventory(find_repository(tmp_path)).files}
 
 
 HOLDS = """

@@ -206,7 +206,7 @@ def test_what_tests_say_is_shown_to_the_model_and_in_no_fill(shop: Path, answer:
 
 def test_the_bar_tells_of_drafts_and_of_tries(shop: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("midfill_infill.cli.until.can_draw_bar", lambda: True)
+    monkeypatch.setattr("midfill_infill.cli.until.can_draw", lambda _: True)
     monkeypatch.setattr("rich.progress.Progress.update", lambda bar, task, **told: said.append(told["description"]))
     answer(rows=[[RIGHT]])
     assert fill().exit_code == 0

@@ -1,10 +1,13 @@
 """Why a command failed, as test programs and compilers other than pytest print it."""
 
+import time
+
 import pytest
 
 from midfill_engine.wire import Stats
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Filled
+from midfill_infill.sandbox.failures import read_output
 from midfill_infill.sandbox.reasons import find_reason
 from midfill_infill.sandbox.runner import Ran
 from midfill_infill.text.spans import Patch
@@ -81,6 +84,15 @@ OUTPUTS = {
 def test_the_reason_is_found_in_the_output(kind: str) -> None:
     output, reason = OUTPUTS[kind]
     assert find_reason(output) == reason
+
+
+@pytest.mark.parametrize("piece", ["a", ".", "\n", "Error", "error: |-\nx\n"])
+def test_long_output_is_read_in_linear_time(piece: str) -> None:
+    output = piece * (40_000 // len(piece)) + "!"
+    began_s = time.process_time()
+    assert read_output(output) == (None, ())
+    find_reason(output)
+    assert time.process_time() - began_s < 2  # a quadratic pattern takes half a minute
 
 
 def make_tried(num_runs: int, num_allowed: int) -> Tried:

@@ -18,7 +18,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock
 from huggingface_hub import HfApi, constants, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -31,7 +30,7 @@ from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from midfill_engine.errors import fetch_failed, unknown_model
-from midfill_engine.loading.packaged import Fits, Say
+from midfill_engine.loading.packaged import Fits, Say, alone
 from midfill_engine.wire import FetchProgress
 
 SMALL: Final = ("*.json", "merges.txt")  # the files beside the weights
@@ -255,7 +254,7 @@ def fetch(hub: Hub, name: str, cache: Path, say: Say, fits: Fits, *, check: bool
         raise fetch_failed(f"{repository} has {reason}", "choose a checkpoint with safetensors")
     try:
         (listing.folder / "blobs").mkdir(parents=True, exist_ok=True)
-        with FileLock(listing.folder / ".midfill.lock", mode=0o600):
+        with alone(listing.folder / ".midfill.lock", name, sum(file.size_bytes for file in listing.files), say):
             if check:
                 for file in listing.files:
                     if listing.blob(file).exists() and not file.matches(listing.blob(file)):

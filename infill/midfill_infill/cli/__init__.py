@@ -44,15 +44,19 @@ def _end_at_once(number: int, frame: object) -> None:
 
 
 def _prepare_streams() -> None:
-    """Opens standard streams that are closed on the null device, and lets others replace what they cannot encode."""
+    """Opens standard streams that are closed on the null device, also for a program that replaces this one, and lets
+    others replace what they cannot encode.
+    """
     from io import TextIOWrapper
 
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # open() takes the lowest free descriptor, which is the missing one
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream = open(os.devnull, mode, encoding="utf-8")
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, TextIOWrapper):
+            output.reconfigure(errors="replace")
 
 
 def build_app() -> "typer.Typer":

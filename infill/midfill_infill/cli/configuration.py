@@ -11,7 +11,7 @@ from midfill_infill import config
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import complete_setting, complete_value
 from midfill_infill.engines.endpoint import hide_password, parse_engine
-from midfill_infill.engines.offer import tell_where
+from midfill_infill.engines.offer import print_where
 from midfill_infill.engines.supervise import check_model
 from midfill_infill.errors import MidfillError
 
@@ -31,16 +31,18 @@ def config_command(
         if name is not None and name not in config.KEYS:
             raise MidfillError("bad_config", f"there is no setting {name!r}", f"known are {', '.join(config.KEYS)}")
         if name is not None and (value is not None or unset):
-            if value is not None and not unset:
-                if name == "model":
-                    value = check_model(value)
-                if name == "engine":
-                    warning = tell_where(parse_engine(value).remote_host)
-                    if warning:
-                        print(warning)
-            config.set_for_user(name, None if unset else value)
+            if unset:
+                value = None
+            if name == "model" and value is not None:
+                value = check_model(value)
+            if name == "engine" and value is not None:
+                print_where(parse_engine(value).remote_host)
+            config.set_for_user(name, value)
         settings = config.load(Path.cwd())
-        shown = {key: _hide(setting) for key, setting in settings.items() if name in (None, key)}
+        engine = settings["engine"]
+        if engine.value is not None:  # a variable, or a file of an older version, may hold a password
+            settings["engine"] = replace(engine, value=hide_password(str(engine.value)))
+        shown = {key: setting for key, setting in settings.items() if name in (None, key)}
         if json_output:
             print(json.dumps({key: asdict(setting) for key, setting in shown.items()}, indent=2))
             return
@@ -51,11 +53,6 @@ def config_command(
             print(f"{key:<8} {_show(setting.value)}  ({origin})")
         if name is None:
             print(f"your file: {config.user_file()}; a project's: {config.PROJECT_FILE}; flags override all of them")
-
-
-def _hide(setting: config.Setting) -> config.Setting:
-    """A setting without a password, which an engine's address of an older version or a variable may hold."""
-    return replace(setting, value=hide_password(setting.value)) if isinstance(setting.value, str) else setting
 
 
 def _show(value: config.Value) -> str:

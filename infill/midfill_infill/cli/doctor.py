@@ -19,6 +19,7 @@ from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.discovery import LocalServer, find_servers
 from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.engines.installed import engine_command, engine_environment
+from midfill_infill.engines.notes import note
 from midfill_infill.engines.supervise import EngineSettings, ensure_engine, find_place, named_endpoint, probe
 from midfill_infill.errors import MidfillError
 from midfill_infill.text.visible import plural
@@ -96,7 +97,7 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
             state = _STATES.get(probe(Endpoint(socket=place.socket)) or "", "was not running, starting it")
             yield Finding("socket", f"{place.socket} ({state})")
             yield Finding("log", str(place.log))
-        endpoint = ensure_engine(settings)
+        endpoint = ensure_engine(settings, note)
         with EngineClient(endpoint) as client:
             infos = client.models()
             if endpoint.is_outside and not endpoint.remote_host:

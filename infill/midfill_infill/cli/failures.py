@@ -34,7 +34,10 @@ def report_failures(
             _drop_output()
         if as_json:
             body = {"code": error.code, "title": error.title, "message": error.message, "next_step": error.next_step}
-            print(json.dumps({"error": body}), flush=True)
+            try:
+                print(json.dumps({"error": body}), flush=True)
+            except OSError:  # the sentence remains
+                _drop_output()
         print(f"midfill: {visible(error.sentence)}", file=sys.stderr, flush=True)
         raise typer.Exit(exit_code(error.code)) from None
 
@@ -46,7 +49,7 @@ def report_failures(
             yield
     except MidfillError as error:
         end(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # by Ctrl-C, or Ctrl-D at a question
         end(interrupt)
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         _drop_output()

@@ -9,6 +9,7 @@ import typer
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import CheckedCommand, complete_function, complete_language, flag, option
+from midfill_infill.errors import MidfillError
 
 _STDIN_POSITION: Final = re.compile(r"-:\d.*")
 
@@ -20,8 +21,8 @@ class FillCommand(CheckedCommand):
         positions = [word for word in args if _STDIN_POSITION.fullmatch(word)]
         if not positions or "--" in args:
             return super().parse_args(ctx, args)
-        options = [word for word in args if word not in positions]
-        return super().parse_args(ctx, [*options, "--", *positions])
+        others = [word for word in args if word not in positions]
+        return super().parse_args(ctx, [*others, "--", *positions])
 
 
 SETTINGS: Final = {"cls": FillCommand}
@@ -82,8 +83,9 @@ def fill_command(
         from midfill_infill.filling.opening import read_options
         from midfill_infill.filling.targets import HoleOptions, open_source, parse_target
 
+        if take is not None and take > n:
+            raise MidfillError("bad_request", f"--take {take} of -n {n}", f"give -n {take} or more")
         output = Output(write, json_output, frame_ms / 1000, diff, take, yes, allow_errors, min_certainty)
-        output.check(n)
         goal = None
         if until is not None:
             from midfill_infill.cli.until import read_goal

@@ -1,6 +1,5 @@
 """Runs `midfill fill`: finds the holes, fills them, shows a diff or JSON, writes the file. A shell around fill.py."""
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import typer
 
 from midfill_infill.cli import results as show
 from midfill_infill.cli.results import Results, ask_before, choose, hold_back
-from midfill_infill.cli.view import FillView
+from midfill_infill.cli.view import FillView, can_draw
 from midfill_infill.engines import offer
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.supervise import EngineSettings
@@ -44,11 +43,6 @@ class Output:
     yes: bool = False
     allow_errors: bool = False
     min_certainty: float | None = None
-
-    def check(self, n: int) -> None:
-        """Raises MidfillError if `--take` contradicts `-n`."""
-        if self.take is not None and self.take > n:
-            raise MidfillError("bad_request", f"--take {self.take} of -n {n}", f"give -n {self.take} or more")
 
     def replaces(self, source: Source) -> bool:
         """True if the fill replaces the user's text without being shown first."""
@@ -140,7 +134,7 @@ def open_view(
 
     Every step stays for at least `frame_s`. If that is set, a `live` view without a terminal prints every step.
     """
-    is_drawn = live and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    is_drawn = live and can_draw(sys.stdout)
     if not is_drawn and not (live and frame_s):
         return FillView()
     from midfill_infill.cli.live import LiveView, PrintedView  # rich takes a sixth of a warm fill's CPU time
@@ -164,7 +158,7 @@ def _fill(
 
 def _can_choose(results: Results, source: Source, output: Output) -> bool:
     """True if there are several candidates, and a person at a terminal who can choose."""
-    is_asked = output.take is None and not output.json and not output.is_filter(source)
+    is_asked = output.take is None and not output.json and not source.is_stdin
     is_person = sys.stdin.isatty() and sys.stdout.isatty()
     return is_asked and is_person and len(results.candidates) > 1
 

@@ -12,7 +12,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from midfill_engine.wire import HoleState
-from midfill_infill.cli.view import FillView
+from midfill_infill.cli.view import FillView, describe_place
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Preview
 from midfill_infill.text.document import Document
@@ -139,11 +139,8 @@ def _make_head(preview: Preview) -> Text:
 
 
 def _make_title(document: Document, hole: Hole) -> Text:
-    """The line above a hole: its file, line and name."""
-    title = document.where(hole.start_byte)
-    if hole.name:
-        title += f" {hole.name}"
-    return Text(f"-- {visible(title)}", style="cyan")
+    """The line above a hole."""
+    return Text(f"-- {visible(describe_place(document, hole))}", style="cyan")
 
 
 def _render_hole(document: Document, hole: Hole, state: HoleState, block: str) -> RenderableType:

@@ -2,10 +2,9 @@
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -15,7 +14,7 @@ import typer
 from midfill_infill.cli import options
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import ChangedCommand, DeviceName, complete_model, flag, option
-from midfill_infill.cli.view import can_draw_bar
+from midfill_infill.cli.view import can_draw
 from midfill_infill.errors import INTERRUPTED, MidfillError
 
 if TYPE_CHECKING:
@@ -75,12 +74,12 @@ def measure_command(
 
         if not path.exists():
             raise MidfillError("file_missing", f"{path} does not exist", "name a folder or a file")
-        place = find_repository(path if path.is_dir() else path.absolute().parent)
-        gaps = mix(draw_gaps(place, path, {"line": lines, "body": bodies}, changed, seed))
+        repository = find_repository(path if path.is_dir() else Path(os.path.realpath(path)).parent)
+        gaps = mix(draw_gaps(repository, path, {"line": lines, "body": bodies}, changed, seed))
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"
             raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
-        comparison = Comparison(gaps, place.root, device, is_quiet=json_output, again=again)
+        comparison = Comparison(gaps, repository.root, device, is_quiet=json_output, again=again)
         if until is not None:
             comparison.test_by(until, command_timeout, sandbox, allow, env)
         measured, was_interrupted = comparison.measure_all(model or list_models())
@@ -196,6 +195,7 @@ class OpenedModel:
 def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[OpenedModel]:
     """Opens an engine with that model. If this starts it, it ends again, unless it is the one that fills by default."""
     from midfill_infill import config
+    from midfill_infill.cli import engine
     from midfill_infill.engines import offer, supervise
     from midfill_infill.engines.client import EngineClient
     from midfill_infill.engines.endpoint import parse_engine
@@ -209,24 +209,21 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     options = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
     if name.partition(":")[0] in PROTOCOLS:
         endpoint = parse_engine(name, config.choose_context_tokens())
-        warning = offer.tell_where(endpoint.remote_host)
-        if warning is not None:
-            print(f"midfill: {warning}", file=sys.stderr)
+        offer.print_where(endpoint.remote_host)
         with EngineClient(endpoint) as client:
             yield OpenedModel(client, options, lambda: None)
         return
     settings = EngineSettings(model=supervise.check_model(name), device=device, project=Path.cwd())
     place = supervise.find_place(settings)
     was_running = place.is_alive
-    endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
     default_place = supervise.find_place(EngineSettings(device=device, project=Path.cwd()))
     try:
+        endpoint = supervise.ensure_own(settings, (lambda _: None) if is_quiet else note)
         with EngineClient(endpoint) as client:
             yield OpenedModel(client, options, lambda: place.resident_bytes)
     finally:
-        if not was_running and place != default_place and place.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(place.pid, signal.SIGTERM)
+        if not was_running and place != default_place and place.is_alive and place.pid is not None:
+            engine.end(place, place.pid)
 
 
 @contextmanager
@@ -234,13 +231,13 @@ def open_meter(total: int, *, is_quiet: bool) -> "Iterator[Count]":
     """Yields a function that passes on the outcomes of a model, and counts them on a bar if stderr is a terminal that
     can draw one and the command is not quiet.
     """
-    if is_quiet or not can_draw_bar():
+    if is_quiet or not can_draw(sys.stderr):
         yield lambda _, outcomes: outcomes
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
 
         def count(name: str, outcomes: "Iterator[GapOutcome]") -> "Iterator[GapOutcome]":
@@ -274,7 +271,8 @@ def show(gaps: "Sequence[Gap]", measured: "Sequence[Measured]", skipped: Sequenc
     from midfill_infill.measuring.gaps import LONGEST_BODY
     from midfill_infill.measuring.table import describe_judge
 
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 140)
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, markup=False, soft_wrap=not is_terminal, width=None if is_terminal else 140)
     has_tests = any(outcome.passes is not None for each in measured for outcome in each.outcomes)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold")

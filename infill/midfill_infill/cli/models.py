@@ -16,6 +16,7 @@ from midfill_infill import config
 from midfill_infill.cli.execute import become
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceName, DeviceOption, ModelOption, complete_model
+from midfill_infill.cli.view import can_draw
 from midfill_infill.engines import fetching, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.installed import engine_command
@@ -161,7 +162,7 @@ def _open_progress(name: str) -> Iterator[Callable[[FetchProgress], None]]:
     """Yields a function that shows the progress of a download on stderr: by a bar with bytes, rate and time left on a
     terminal, otherwise by a line now and then.
     """
-    if not sys.stderr.isatty():
+    if not can_draw(sys.stderr):
         printed_bytes = -PLAIN_EVERY_BYTES
 
         def print_line(progress: FetchProgress) -> None:
@@ -182,8 +183,7 @@ def _open_progress(name: str) -> Iterator[Callable[[FetchProgress], None]]:
         task = bar.add_task(name, total=None)
 
         def show(progress: FetchProgress) -> None:
-            bar.update(task, completed=progress.done_bytes, total=progress.total_bytes)
             description = f"{name} ({progress.note})" if progress.note else name
-            bar.update(task, description=description)
+            bar.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=description)
 
         yield show

@@ -16,12 +16,14 @@ def complete_language(incomplete: str) -> list[str]:
 
 
 def complete_function(context: typer.Context, incomplete: str) -> list[str]:
-    """Completes names of functions of the file that the command line names before."""
+    """Completes names of functions of the file that the command line names before; none of standard input."""
     from midfill_infill.errors import MidfillError
     from midfill_infill.filling.targets import open_source, parse_target
     from midfill_infill.syntax.outline import outline
 
     target = context.params.get("target") or next(iter(context.args), "")
+    if _is_stdin(target):
+        return []
     try:
         functions = outline(open_source(parse_target(target), context.params.get("language")).document).functions
     except MidfillError:
@@ -130,7 +132,7 @@ def _find_idle(context: Any) -> tuple[str, str] | None:
     given = {name for name in named if context.get_parameter_source(name).name == "COMMANDLINE"}
     if "target" in named:
         named[STDIN] = STDIN
-        if context.params["target"].partition(":")[0] == "-":
+        if _is_stdin(context.params["target"]):
             given.add(STDIN)
     for name in (name for name in named if name in given):
         needed = [other for other in _NEEDS.get(name, ()) if other in named]
@@ -141,6 +143,10 @@ def _find_idle(context: Any) -> tuple[str, str] | None:
             if other in given:
                 return f"{named[name]} does nothing with {named[other]}", f"leave out {named[name]}"
     return None
+
+
+def _is_stdin(target: str) -> bool:
+    return target.partition(":")[0] == "-"
 
 
 def _name_option(parameter: Any, values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from midfill_infill.cli.view import read_key
+from midfill_infill.cli.view import describe_place, read_key
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import (
     LIKELY,
@@ -100,20 +100,12 @@ class Results:
             replaced = f"{size.num_lines} of {plural(size.of_lines, 'line')} replaced by {num_new}"
             if edit.replacement == self.document.data[edit.start_byte : edit.end_byte]:
                 replaced = "unchanged"
-            description = f"{_describe_place(self.document, fill.hole)}: {replaced}"
+            description = f"{describe_place(self.document, fill.hole)}: {replaced}"
             label = describe_fill(fill)
             if label:
                 description += f", {label}"
             descriptions.append(description)
         return descriptions
-
-
-def _describe_place(document: Document, hole: Hole) -> str:
-    """File, line and name of a hole."""
-    place = document.where(hole.start_byte)
-    if hole.name:
-        place += f" {hole.name}"
-    return place
 
 
 def errors_of(candidate: Alternative) -> str:
@@ -240,7 +232,7 @@ def print_remarks(results: Results, *, written: bool, is_refused: bool, wall_ms:
         remark = "the built-in model is unsure of this fill: read it as a suggestion, or name another --model"
         print(f"midfill: {remark}", file=sys.stderr)
     if for_person:
-        done = "nothing written, add --write to write it"
+        done = "nothing written" if is_refused else "nothing written, add --write to write it"
         if written:
             done = f"wrote {visible(str(results.path))}"
         stats = results.filled.stats

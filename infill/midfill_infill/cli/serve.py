@@ -16,7 +16,7 @@ from midfill_infill.errors import MidfillError
 def serve_command(**given: Any) -> None:
     """Run an engine in the foreground. Without --socket and --host it is the one that `midfill fill` uses."""
     with report_failures():
-        socket, host, port = given["socket"], given["host"], given["port"]
+        socket, host = given["socket"], given["host"]
         if host and socket:
             raise MidfillError("bad_request", "--socket and --host exclude each other", "give one of them")
         supervise.check_installed()
@@ -26,7 +26,7 @@ def serve_command(**given: Any) -> None:
         supervise.fetch_model(settings, lambda phrase: print(phrase, file=sys.stderr))
         if host is None:
             given["socket"] = socket.absolute() if socket else supervise.claim_place(settings).socket
-        say_where(settings.model or supervise.SHIPPED, socket, host, port)
+        say_where(settings.model or supervise.SHIPPED, socket, host)
         options: list[str] = []
         for name, value in given.items():
             values = value if isinstance(value, list) else [value]
@@ -36,7 +36,7 @@ def serve_command(**given: Any) -> None:
         become([*engine_command(), "serve", *options, *supervise.engine_arguments(settings)])
 
 
-def say_where(model: str, socket: Path | None, host: str | None, port: int | None) -> None:
+def say_where(model: str, socket: Path | None, host: str | None) -> None:
     """Prints how to reach the engine. The engine itself prints its port, and where its token is stored."""
     if host is not None:
         print(f"{model} will answer at {host}, with the bearer token that the next lines name", file=sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from midfill_infill.cli.view import can_draw_bar
+from midfill_infill.cli.view import can_draw
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import describe_certainty
@@ -71,7 +71,7 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Preview | Try |
     """Prints one line per try or remark, and on a terminal a progress bar below, which tells whether candidates are
     drafted or tried. `quiet` leaves only the remarks.
     """
-    if quiet or not can_draw_bar():
+    if quiet or not can_draw(sys.stderr):
 
         def print_line(remark: Preview | Try | str) -> None:
             if isinstance(remark, str) or (isinstance(remark, Try) and not quiet):
@@ -101,14 +101,10 @@ def _meter(num_tries: int, *, quiet: bool) -> Iterator[Callable[[Preview | Try |
             yield say
 
 
-def _show(remark: Try | str) -> str:
-    if isinstance(remark, str):
-        return f"midfill: {remark}"
-    return show_try(remark)
-
-
-def show_try(one: Try) -> str:
-    """`try 3  failed  0.21 s  a suggestion (exact in 34%)  return price * rate  # assert 10 == 90`."""
+def _show(one: Try | str) -> str:
+    """A remark, or a try as `try 3  failed  0.21 s  a suggestion (exact in 34%)  return price  # assert 10 == 90`."""
+    if isinstance(one, str):
+        return f"midfill: {one}"
     lines = "\n".join(fill.text for fill in one.candidate.fills).strip().split("\n")
     first = visible(lines[0])[:WIDTH]
     if len(lines) > 1 or len(lines[0]) > WIDTH:

@@ -1,10 +1,9 @@
 """Shows the progress of a fill where nothing can be drawn. Does not import rich."""
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -12,11 +11,21 @@ from midfill_infill.engines.notes import note
 
 if TYPE_CHECKING:
     from midfill_infill.filling.fill import Preview
+    from midfill_infill.text.document import Document
+    from midfill_infill.text.spans import Hole
 
 
-def can_draw_bar() -> bool:
-    """True if stderr is a terminal that can move its cursor."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
+def can_draw(stream: TextIO) -> bool:
+    """True if a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def describe_place(document: "Document", hole: "Hole") -> str:
+    """File, line and name of a hole."""
+    place = document.where(hole.start_byte)
+    if hole.name:
+        place += f" {hole.name}"
+    return place
 
 
 def read_key(read_char: Callable[[], str] = typer.getchar) -> str:

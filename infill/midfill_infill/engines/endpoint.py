@@ -123,7 +123,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     parts = split_address(url)
     if parts is None:
         next_step = f"write {name}:{'MODEL@' if protocol.needs_model else ''}http://HOST:PORT"
-        raise MidfillError("bad_config", f"{text!r} names no address of an engine", next_step)
+        raise MidfillError("bad_config", f"{hide_password(model_and_url)!r} names no address of an engine", next_step)
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
@@ -153,8 +153,13 @@ def split_address(url: str) -> SplitResult | None:
 
 
 def hide_password(text: str) -> str:
-    """A text that may be an address, or end with one, with stars in place of a user's name and password."""
-    return _USER.sub("***@", text)
+    """An address or the setting `engine`, even a wrong one, with stars in place of a user's name and password. What may
+    be `PROTOCOL:MODEL:TAG@HOST` stays.
+    """
+    from midfill_infill.engines.outside import PROTOCOLS
+
+    start = "" if "//" in text or text.partition(":")[0] in PROTOCOLS else "//"
+    return _USER.sub("***@", start + text).removeprefix(start)
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from typing import Final
 
 from midfill_engine.wire import BASE
@@ -32,6 +33,13 @@ def tell_where(host: str) -> str | None:
         "`midfill config context off` keeps related files on this machine, `midfill config engine --unset` everything"
     )
     return f"{sentence}; {next_step}"
+
+
+def print_where(host: str) -> None:
+    """Prints that warning on stderr, also if that is no terminal, because it comes only once."""
+    warning = tell_where(host)
+    if warning is not None:
+        print(f"midfill: {warning}", file=sys.stderr)
 
 
 def is_first_time(mark: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from midfill_infill.config import replace_file
 from midfill_infill.errors import MidfillError
 
 OPTIONS: Final = ("dtype", "cache", "weights")  # options of `midfill serve` that a client may leave open
@@ -139,7 +140,7 @@ class EnginePlace:
             return None
 
     def write(self, record: EngineRecord) -> None:
-        self.record_file.write_text(json.dumps(asdict(record)), encoding="utf-8")
+        replace_file(self.record_file, json.dumps(asdict(record)).encode())
 
     @property
     def is_alive(self) -> bool:

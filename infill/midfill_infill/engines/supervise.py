@@ -203,8 +203,8 @@ def named_endpoint() -> Endpoint | None:
     if not url:
         return None
     if split_address(url) is None:
-        shown = hide_password(url if "//" in url else f"//{url}").removeprefix("//")
-        raise MidfillError("engine_unreachable", f"MIDFILL_ENGINE_URL is {shown!r}, not an http:// or https:// address")
+        message = f"MIDFILL_ENGINE_URL is {hide_password(url)!r}, not an http:// or https:// address"
+        raise MidfillError("engine_unreachable", message)
     refuse_password(url)
     return Endpoint(url=url.rstrip("/"), token=os.environ.get("MIDFILL_TOKEN"))
 
@@ -312,7 +312,9 @@ def _start_and_wait(
 
 
 def _take_lock(place: EnginePlace) -> int | None:
-    """Locks a place, and removes a dead engine's socket. Returns the lock's descriptor, None while an engine lives."""
+    """Locks a place, and removes a dead engine's socket and process id. Returns the lock's descriptor, None while an
+    engine lives.
+    """
     import fcntl  # Windows has none, and a client of a named engine needs none
 
     lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -324,6 +326,7 @@ def _take_lock(place: EnginePlace) -> int | None:
     if not os.fstat(lock).st_nlink:  # it was removed in the meantime
         os.close(lock)
         return _take_lock(place)
+    os.truncate(lock, 0)
     place.socket.unlink(missing_ok=True)
     return lock
 
@@ -338,12 +341,6 @@ def end_idle(wanted: EngineRecord) -> None:
                 os.kill(place.pid, signal.SIGTERM)
 
 
-def _sign_lock(lock: int, pid: int) -> None:
-    """Writes the process id of an engine into its lock's file."""
-    os.truncate(lock, 0)
-    os.pwrite(lock, str(pid).encode(), 0)
-
-
 def claim_place(settings: EngineSettings) -> EnginePlace:
     """Makes this process, also after an exec, the engine for `settings`. Raises MidfillError if one lives already."""
     place = find_place(settings)
@@ -352,7 +349,7 @@ def claim_place(settings: EngineSettings) -> EnginePlace:
     if lock is None:
         message = f"an engine for this model and device is running (process {place.pid})"
         raise MidfillError("engine_failed", message, "run `midfill engine stop`, or give another --socket")
-    _sign_lock(lock, os.getpid())
+    os.write(lock, str(os.getpid()).encode())
     place.write(replace(settings.record, is_served=True))
     os.set_inheritable(lock, True)
     return place
@@ -386,7 +383,7 @@ def _start(settings: EngineSettings, place: EnginePlace) -> tuple[subprocess.Pop
                 pass_fds=(lock,),
             )
         _started[:] = [process, *(earlier for earlier in _started if earlier.poll() is None)]
-        _sign_lock(lock, process.pid)
+        os.write(lock, str(process.pid).encode())
         place.write(settings.record)
         return process, log_start
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from midfill_engine.wire import FittedWeights, ModelInfo
+from midfill_infill.config import replace_file
 
 Kind = Literal["line", "body"]
 KINDS: Final[tuple[Kind, ...]] = ("line", "body")
@@ -229,6 +230,4 @@ def save(model: ModelInfo, answered: str, fits: Fits, judge: FittedWeights | Non
     if judge is not None:
         record["judge"] = dict(judge)
     records[key_of(model)] = record
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(records, indent=1), encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, json.dumps(records, indent=1).encode())

@@ -1,6 +1,5 @@
 """Opens the engine of a fill, and completes the fill's options by what settings, engine and file say."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,9 +41,7 @@ def open_engine(
     Starts the engine if none runs; `note` is called with a message about work that takes long. Raises MidfillError.
     """
     endpoint = supervise.ensure_engine(settings, note)
-    warning = offer.tell_where(endpoint.remote_host)
-    if warning is not None:  # not by `note`, which may show nothing, because it comes only once
-        print(f"midfill: {warning}", file=sys.stderr)
+    offer.print_where(endpoint.remote_host)
     # An engine that Midfill starts has one model, others may have several.
     model = options.model if endpoint.url is None else settings.model
     with EngineClient(endpoint) as client:

@@ -5,12 +5,13 @@ fills. A line counts as accepted when a person accepts it, when a command passes
 """
 
 import hashlib
-import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from midfill_infill.config import replace_file
 
 MAX_AGE_S: Final = 24 * 3600
 MAX_LINES: Final = 4096
@@ -68,9 +69,7 @@ def _change(texts: Iterable[str], *, is_accepted: bool) -> None:
             changed |= dict.fromkeys(digests, now)
         newest = list(changed.items())[-MAX_LINES:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text("".join(f"{written_at} {digest}\n" for digest, written_at in newest), encoding="ascii")
-        temporary.replace(path)
+        replace_file(path, "".join(f"{written_at} {digest}\n" for digest, written_at in newest).encode())
 
 
 def _path() -> Path:

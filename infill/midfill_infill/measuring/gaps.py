@@ -49,7 +49,7 @@ class Gap:
     @property
     def id(self) -> str:
         """An id that stays the same while the file does not change, in every run."""
-        parts = (self.name.encode(), self.kind.encode(), b"%d" % self.hole.start_byte, self.document.data)
+        parts = (os.fsencode(self.name), self.kind.encode(), b"%d" % self.hole.start_byte, self.document.data)
         return hashlib.sha256(b"\0".join([*parts, self.truth.encode("utf-8", "replace")])).hexdigest()[:20]
 
     def is_right(self, text: str) -> bool:

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from midfill_infill import config
 from midfill_infill.context.references import Reference, find_references
@@ -19,6 +19,7 @@ from midfill_infill.filling.fill import Filled, Options, fill, find_model, propo
 from midfill_infill.measuring.gaps import Gap
 from midfill_infill.measuring.judging import JudgeFit, list_compared
 from midfill_infill.measuring.outcomes import GapOutcome, Store
+from midfill_infill.measuring.passing import Passing
 from midfill_infill.text.visible import plural
 
 MAX_FAILED_IN_A_ROW: Final = 4  # failed fills, after which a measurement ends
@@ -46,15 +47,6 @@ class Context:
         return self._references[path]
 
 
-class Test(Protocol):
-    """Runs the command `line` on a fill. Returns True if it passes, False if it fails, None if it cannot tell."""
-
-    @property
-    def line(self) -> str: ...
-
-    def __call__(self, gap: Gap, candidate: Alternative) -> bool | None: ...
-
-
 class Measuring:
     """Fills gaps with one model, and keeps the outcomes. `find_bytes` tells how much memory the engine takes, `test`
     runs the user's command on a fill. `model` is the name that the model gives itself, "" before the first fill.
@@ -66,7 +58,7 @@ class Measuring:
         options: Options,
         context: Context,
         find_bytes: Callable[[], int | None] = lambda: None,
-        test: Test | None = None,
+        test: Passing | None = None,
     ) -> None:
         """Raises MidfillError if the engine has no such model."""
         self._client, self._options, self._context = client, options, context

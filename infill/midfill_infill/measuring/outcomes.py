@@ -5,8 +5,9 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,11 +66,12 @@ class Store:
         name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
         self._path = certainty.folder() / f"{name}.jsonl"
         self._outcomes: dict[str, GapOutcome] = {}
-        for line in _read_lines(self._path):
-            try:
+        text = ""
+        with suppress(OSError):
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
+            with suppress(ValueError, TypeError, KeyError):  # it was cut off by an abort, or is of another version
                 self._put(GapOutcome.from_json(json.loads(line)))
-            except (ValueError, TypeError, KeyError):  # the line was cut off by an abort, or is of another version
-                continue
 
     def _put(self, outcome: GapOutcome) -> None:
         """Adds an outcome as the latest one."""
@@ -88,8 +90,8 @@ class Store:
         self._put(outcome)
         with _raising_write_failed(self._path):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self._path, "a", encoding="utf-8", opener=_open_private) as file:
-                file.write(json.dumps(asdict(outcome)) + "\n")
+            with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+                file.write(f"\n{json.dumps(asdict(outcome))}")  # the last line may be cut off
 
     def fit(self, model: str) -> JudgeFit | None:
         """Fits two things to the outcomes of `model`: certainties, and the weights that decide among the texts of a
@@ -127,10 +129,6 @@ def _raising_write_failed(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:
     """The certainty of each fill, fitted on fills in other files. None if fills or files are too few, or if the engine
     has told its own for all fills, and these are at least as good.
@@ -143,10 +141,3 @@ def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:
     told = [outcome.told for outcome in fills if outcome.told is not None]
     is_better = len(told) < len(fills) or certainty.lose(rated, rights) < certainty.lose(told, rights)
     return rated if is_better else None
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return []

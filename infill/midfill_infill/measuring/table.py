@@ -146,7 +146,7 @@ def describe_choice(measured: Sequence[Measured]) -> str:
     fastest = min(nearly_best, key=lambda model: _mean_seconds(model, shared))
     others = [model for model in models if model is not fastest]
     worse = [model.name for model in others if _is_worse(worths[model.name], worths[fastest.name])]
-    alike = [model.name for model in others if model.name not in worse]
+    alike = [model for model in others if model.name not in worse]
     reasons = []
     if worse:
         has_tests = any(outcome.passes is not None for model in models for outcome in model.outcomes)
@@ -154,9 +154,7 @@ def describe_choice(measured: Sequence[Measured]) -> str:
         reasons.append(f"its fills are {gain} than those of {' and '.join(worse)}")
     if alike:
         mean_s = _mean_seconds(fastest, shared)
-        times_of_alike = ", ".join(
-            f"{_mean_seconds(model, shared):.1f} s with {model.name}" for model in others if model.name in alike
-        )
+        times_of_alike = ", ".join(f"{_mean_seconds(model, shared):.1f} s with {model.name}" for model in alike)
         times = f"a fill takes {mean_s:.1f} s on average, {times_of_alike}"
         reasons.append(f"{times}, and no difference in quality is certain")
     return f"choose {fastest.name} here: {'; '.join(reasons)}"

@@ -30,22 +30,22 @@ _YOUNG_S: Final = 2.0
 class Copy:
     """A copy of the tree. Every run starts from the tree as it was copied, with the files that `put` has written."""
 
-    def __init__(self, place: Repository, folder: Path, *, sandboxed: bool = True) -> None:
+    def __init__(self, repository: Repository, folder: Path, *, sandboxed: bool = True) -> None:
         """Copies the tree into `folder`, where callers may keep files of their own. See `open_copy` for errors."""
-        self.place, self.root, self.folder = place, place.root, folder
-        inventory = take_inventory(place)
+        self.repository, self.root, self.folder = repository, repository.root, folder
+        inventory = take_inventory(repository)
         self.left_out = inventory.left_out
-        self.mirror = Mirror(place.root, folder)
-        shown = (*(place.root / name for name in inventory.shown), *inventory.targets)
-        self.tree = CopiedTree(self.mirror.work, place.root, shown, place.git_folders)
-        if sandboxed and place.git_dir is not None and (place.root / ".git").is_dir():
+        self.mirror = Mirror(self.root, folder)
+        shown = (*(self.root / name for name in inventory.shown), *inventory.targets)
+        self.tree = CopiedTree(self.mirror.work, self.root, shown, repository.git_folders)
+        if sandboxed and repository.git_dir is not None and (self.root / ".git").is_dir():
             inventory.folders.insert(0, ".git")  # where the sandbox mounts git's own folder
         unreadable = self.mirror.copy_from_root(inventory.folders, inventory.files)
         self.left_out += [f"{name} (not readable)" for name in unreadable]
         if not sandboxed:  # nothing is mounted: links lead to the environments
             for name in inventory.shown:
                 if Path(name).name != ".git":
-                    self.mirror.link(name, place.root / name)
+                    self.mirror.link(name, self.root / name)
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Undoes what the last run did and writes `files`, whose names are relative to the root."""
@@ -83,14 +83,14 @@ def _enumerate(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def open_copy(place: Repository, *, sandboxed: bool) -> Iterator[Copy]:
+def open_copy(repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
     """A copy in the temporary folder, removed at the end. Raises `sandbox_missing`, `git_failed`, `disk_full` and, for
     other failed writes, `write_broken`.
     """
     if sandboxed and run.find_bubblewrap() is None:
         raise MidfillError("sandbox_missing", "bubblewrap is not installed or does not work here")
     with scratch_folder() as folder:
-        yield Copy(place, folder, sandboxed=sandboxed)
+        yield Copy(repository, folder, sandboxed=sandboxed)
 
 
 @contextmanager

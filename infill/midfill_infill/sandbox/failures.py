@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-_PYTHON_FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
-# Places in files as printed by pytest, Go, Rust, JavaScript and compilers.
+_PYTHON_FRAME: Final = re.compile(r'^[ \t]*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
+# Places in files as printed by pytest, Go, Rust, JavaScript and compilers. Every pattern here takes time linear in the
+# output, which may have a word of 200,000 letters, such as a file in base64, or as many blank lines.
 _PLACE: Final = re.compile(r"(?<![\w./@+-])(?P<path>[\w./@+-]+\.[A-Za-z]{1,4}):(?P<line>\d+)(?=[:\s)]|$)", re.MULTILINE)
 _PYTEST_PLACE: Final = re.compile(r"^(?P<path>[\w./@+-]+\.py):(?P<line>\d+): (?P<kind>\w*)$", re.MULTILINE)
 _ERROR: Final = re.compile(
-    r"^(?:E\s+)?(?P<kind>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*)(?:: (?P<message>.*))?$", re.MULTILINE
+    r"^(?:E\s+)?(?P<kind>(?>[\w.]*(?:Error|Exception|Exit|Interrupt|panic|FAIL)\w*))(?:: (?P<message>.*))?$",
+    re.MULTILINE,
 )
 _FAILED: Final = re.compile(r"^E\s+Failed: (?P<message>.*)$", re.MULTILINE)  # by `pytest.fail`
 _ASSERTED: Final = re.compile(r"^E\s+(?P<message>assert .*)$", re.MULTILINE)
 # How pytest, unittest and Go begin the section of a test that failed, with its name.
 _SECTION: Final = re.compile(
-    r"^(?:_{3,} (?P<pytest>.+) _{3,}|={60,}\n(?:FAIL|ERROR): (?P<unittest>.+)|\s*-{3} FAIL: (?P<go>\S+).*|={60,})$",
+    r"^(?:_{3,} (?P<pytest>.+) _{3,}|={60,}\n(?:FAIL|ERROR): (?P<unittest>.+)|[ \t]*-{3} FAIL: (?P<go>\S+).*|={60,})$",
     re.MULTILINE,
 )
 # A traceback without such a section around it. The next ones of a chain of exceptions belong to its first.

@@ -4,8 +4,8 @@ Environments (`node_modules`, virtual environments) are not copied but shown. Co
 """
 
 import os
-import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,13 +38,13 @@ class Inventory:
     left_out: list[str] = field(default_factory=list)
 
 
-def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
+def take_inventory(repository: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES) -> Inventory:
     """Walks the tree once. At most `max_ignored_bytes` of ignored files are listed. Raises `git_failed`."""
     inventory = Inventory()
-    tracked = set(list_files(place.root, "--cached", "--recurse-submodules")) if place.git_dir else set()
-    not_ignored = set(walk.list_files(place))
+    tracked = set(list_files(repository.root, "--cached", "--recurse-submodules")) if repository.git_dir else set()
+    not_ignored = set(walk.list_files(repository))
     ignored: list[tuple[int, str]] = []
-    for name, entry in _walk(place.root, inventory):
+    for name, entry in _walk(repository.root, inventory):
         if entry.is_symlink():
             inventory.files.append(name)
             if os.path.isdir(entry.path) and _is_environment(entry):
@@ -56,7 +56,8 @@ def take_inventory(place: Repository, max_ignored_bytes: int = MAX_IGNORED_BYTES
         elif name in not_ignored:
             inventory.files.append(name)
         else:
-            ignored.append((entry.stat(follow_symlinks=False).st_size, name))
+            with suppress(FileNotFoundError):  # deleted since it was listed
+                ignored.append((entry.stat(follow_symlinks=False).st_size, name))
     _take_ignored(inventory, ignored, max_ignored_bytes)
     return inventory
 
@@ -81,7 +82,7 @@ def _walk(root: Path, inventory: Inventory) -> Iterator[tuple[str, os.DirEntry[s
                     inventory.shown.append(name)
                 else:
                     pending.append(name)
-            elif entry.is_symlink() or stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+            elif entry.is_symlink() or entry.is_file():
                 yield name, entry
 
 

@@ -63,10 +63,13 @@ class Mirror:
         for folder in map(str, reversed(folders)):
             if folder not in self._facts:
                 self._make_folder(folder)
+        path = self._clean / name
         try:
-            (self._clean / name).write_bytes(data)
+            with suppress(FileNotFoundError):
+                path.chmod(stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR)
+            path.write_bytes(data)
         except OSError as error:
-            raise _midfill_error(error, self._clean / name) from None
+            raise _midfill_error(error, path) from None
         self._copy_to_work(name)
 
     def reset(self) -> list[str]:

@@ -9,12 +9,12 @@ _REASONS: Final = tuple(
     re.compile(pattern, re.MULTILINE)
     for pattern in (
         # node --test, as TAP; a file or a group fails because what is in it does.
-        r"^ *error: \|-\n(?P<message>(?:.*\n)*?)(?= *(?:code|name|stack|expected|\.\.\.)(?::|$))",
+        r"^ *error: \|-\n(?P<message>(?:.*\n){0,99}?)(?= *(?:code|name|stack|expected|\.\.\.)(?::|$))",
         r"""^ *error: (?P<quote>['"])(?!test failed|\d+ subtests? failed)(?P<message>.+)(?P=quote)$""",
         # An error with its kind; its message may go on in the next line that has text.
         r"^[ \t]*(?:# |Uncaught )?(?P<message>[\w.]*(?:Error|Exception)(?: \[\w+\])?: (?:.*:\s*\n.*|.*))$",
         # Jest.
-        r"^\s*(?P<message>Expected\b.*: .*\n\s*Received\b.*: .*)$",
+        r"^[ \t]*(?P<message>Expected\b.*: .*\n\s*Received\b.*: .*)$",
         # Rust, with the message in the next lines, before 1.73 in quotes.
         r"\bpanicked at (?:'(?P<message>.*)', \S+|\S+:\n)",
         r"^error(?:\[E\d+\])?: (?!could not compile|test failed|aborting)(?P<message>.+)$",

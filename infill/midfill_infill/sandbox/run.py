@@ -164,8 +164,7 @@ def _watch(process: subprocess.Popen[bytes], command: Command) -> Outcome:
         code: int | None = process.wait(max(0.0, deadline_s - time.monotonic()))
     except subprocess.TimeoutExpired:
         code = None
-    finally:
-        _kill_group(process)
+    _kill_group(process)
     drain_deadline_s = time.monotonic() + _DRAIN_S
     while piece != b"":
         remaining_s = drain_deadline_s - time.monotonic()

@@ -258,7 +258,7 @@ class Lab:
         """Returns the holes with lines of tests that call their functions as notes."""
         copy = self.runner.copy
         path = copy.root / self._name
-        reaching_tests = ReachingTests(copy.place)
+        reaching_tests = ReachingTests(copy.repository)
         return tuple(with_examples(hole, reaching_tests.find(path, hole.name)) for hole in holes)
 
     def fill(

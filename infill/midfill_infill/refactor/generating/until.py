@@ -100,7 +100,7 @@ class Tester:
         self._say = say
         self._said: set[str] = set()  # remarks about commands
         self._runner: Runner | None = None  # of the last command, which it may keep warm for the next hole
-        self._reaching_tests = ReachingTests(copy.place)
+        self._reaching_tests = ReachingTests(copy.repository)
         self._files = {os.path.realpath(file.below(copy.root)): file for file in journal.files()}
         self._stops: dict[int, dict[int, Edit]] = {}  # by the ids of the file and the hole, of the planned bytes
         self._completed: dict[int, bytes] = {}  # by the id of the file, until its fills change
