@@ -1,7 +1,6 @@
 """Whose turn it is: short fills beside long ones, clients beside clients, and nobody for ever behind the others."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -223,10 +222,33 @@ def test_the_same_seed_gives_the_same_bytes_whoever_else_is_served(runtime: Runt
     assert len({end.holes[0].text for end in drawn}) > 1
 
 
-@pytest.mark.parametrize(("max_ms", "most"), [(1, 1), (10**6, 40)])
-def test_a_fill_ends_with_its_best_guesses_when_its_time_is_over(max_ms: int, most: int, runtime: Runtime) -> None:
-    fill = open_fill(runtime, ask({"min_tokens": 40, "max_tokens": 40}, quality=1, max_ms=max_ms))
-    pause_s = 0.002 if max_ms == 1 else 0  # a fast machine begins within the time that it has
-    end = complete(runtime, fill, lambda _: time.sleep(pause_s))
+@pytest.mark.parametrize(("max_ms", "num_steps"), [(1, 2), (3500, 5), (10**6, 40)])
+def test_a_fill_ends_with_its_best_guesses_when_its_time_is_over(max_ms: int, num_steps: int, runtime: Runtime) -> None:
+    """A step takes a second; the one that begins when the time is over settles all."""
+    now_s = 0.0
+
+    def count_steps(awaited: object) -> None:
+        nonlocal now_s
+        now_s += isinstance(awaited, Work)
+
+    request = ask({"min_tokens": 40, "max_tokens": 40}, quality=1, max_ms=max_ms)
+    end = complete(runtime, open_fill(runtime, request, clock=lambda: now_s), count_steps)
     assert end.stats.tokens == 40
-    assert end.stats.steps == most
+    assert end.stats.steps == num_steps
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_wait_for_memory_is_not_the_time_of_a_fill(is_causal: bool, runtime: Runtime, base: Runtime) -> None:
+    now_s = 0.0
+
+    def wait_for_memory(awaited: object) -> None:
+        nonlocal now_s
+        now_s += 60.0 * isinstance(awaited, Claim)
+
+    model = base if is_causal else runtime
+    model.prefixes.clear()
+    request = ask({"max_tokens": 9, "max_lines": 1} if is_causal else {"max_tokens": 9}, max_ms=10_000)
+    end = complete(model, open_fill(model, request, clock=lambda: now_s), wait_for_memory)
+    model.prefixes.clear()
+    unlimited = complete(model, open_fill(model, request.model_copy(update={"max_ms": None})), lambda _: None)
+    assert not end.holes[0].cut and end.stats.steps == unlimited.stats.steps

@@ -45,7 +45,6 @@ from midfill_engine.wire import (
 async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock = time.perf_counter) -> InfillResponse:
     """Fills all holes of a request. `clock` gives seconds; it measures the request's `max_ms`. Raises RequestError."""
     started_s = clock()
-    timer = Timer.of(request.max_ms, clock)
     request = with_seed(request)
     if request.sampler is not None:
         message = f"{runtime.names[0]} reads from the left, where no sampler takes part"
@@ -54,6 +53,7 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     outline = outline_request(request.segments, runtime.loaded.tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     await Claim(count_bytes(runtime, outline, request.excerpts))
+    timer = Timer.of(request.max_ms, clock)
     texts, specs = split_segments(request.segments)
     generator = seeded(request.seed, 0)
     drawing = Drawing(request.n, request.temperature, request.top_p, generator)

@@ -54,11 +54,11 @@ async def fill_by_denoising(
     it measures the request's `max_ms`. Raises RequestError.
     """
     started_s = clock()
-    timer = Timer.of(request.max_ms, clock)
     request = with_seed(take_authors(runtime.family, request))
     plan = read_request(runtime, request, cache, lengths)
     forwards = ForwardCounter()
     await Claim(plan.count_bytes())
+    timer = Timer.of(request.max_ms, clock)
     denoisers, is_cached = await forwards.run(begin_denoisers(plan))
     num_steps = await forwards.run(denoise(denoisers, timer))
     await Show(event_of(denoisers[0], num_steps))

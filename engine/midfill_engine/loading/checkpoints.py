@@ -127,7 +127,7 @@ def read_sizes(files: CheckpointFiles, family: Family) -> tuple[TransformerConfi
         return family.shape(files.config), family.block_size(files.config)
     except CheckpointError:
         raise
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         message = f"The config.json in {files.folder} is not one of the family {family.name!r}: {error!r}."
         raise CheckpointError(message) from error
 
