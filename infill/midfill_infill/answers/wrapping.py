@@ -112,20 +112,16 @@ def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
         yield from _drop_sentences(bare)
 
 
-def has_end(text: str) -> bool:
-    """True if the answer's code has ended: behind its start an end marker follows some text, or its fence is closed."""
-    start = find_start(text)
-    if start is None:
+def closes_fence(text: str, start: int) -> bool:
+    """True if a fence opens above the code, which begins at `start`, and a whole line closes it."""
+    *_, opening = text[:start].rstrip("\n").rpartition("\n")
+    if not _FENCE.fullmatch(opening) or _language_of(opening) in _MANY_BLOCKS:
         return False
-    *_, last_line = text[:start].rstrip("\n").rpartition("\n")
-    if _FENCE.fullmatch(last_line) and _language_of(last_line) not in _MANY_BLOCKS:
-        *whole_lines, _ = text[start:].split("\n")
-        if _find_closing([last_line, *whole_lines], 0) is not None:
-            return True
-    return has_marker(text, start)
+    *whole_lines, _ = text[start:].split("\n")
+    return _find_closing([opening, *whole_lines], 0) is not None
 
 
-def has_marker(text: str, start: int = 0) -> bool:
+def has_marker(text: str, start: int) -> bool:
     """True if an end marker follows some text behind `start` and the markers there."""
     start = _skip_markers(text, start)
     marker = _find_end_marker(text, start)
