@@ -635,6 +635,7 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continua
         ("x = 1\ny", "rest", ")\n", False, 5),
         ("```python\nx = 1\ny = 2\n", "rest", ")\n", False, 15),
         ("Here is the code:\n\nx", "rest", ")\n", False, None),
+        ("<answer>\nx = 1\n", "rest", ")\n", False, 14),
         ("<think>\nx = 1\n", "rest", ")\n", False, None),
         ("x = 1<|endoftext|>", "block", "\n", False, 18),
         ("```\nx = 1\n```\n", "block", "\n", False, 14),

@@ -37,8 +37,15 @@ _SENTENCE: Final = re.compile(
 _OPENING: Final = re.compile(
     r"(?!.*(?:\"\"\"|'''))\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+[^\s=;{}]+){2,}(?<=[.:!])"
     r"|(?!(?:if|elif|else|for|while|with|except|case|match|def|class|async|lambda|switch)\b)"
-    r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:)[ \t]*"
+    r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:|<(?:answer|code)>)[ \t]*"
 )
+# What chats write around code: quotes of Markdown, or a tag, which may not be closed yet.
+_QUOTED: Final = re.compile(
+    r"\s*(?:(?P<quote>`+)(?P<quoted>[^`]+)(?P=quote)|<(?P<tag>answer|code)>\n?(?P<tagged>.*?)(?:</(?P=tag)>)?)\s*",
+    re.DOTALL,
+)
+# The end of thinking that the prompt has opened.
+_THOUGHT: Final = re.compile(r".*^[ \t]*</(?:think|thinking|reasoning)>[ \t]*\n", re.DOTALL | re.MULTILINE)
 # A line that certainly is a sentence: it has only words, as no line of code has.
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
 # A line of words above such a sentence, which may go on in it.
@@ -107,9 +114,17 @@ def take_off_fence(answer: str) -> str:
 
 
 def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
-    """The code of a reading without thinking, fences and sentences around it; then the reading with its fences."""
-    for bare in (*_unfence(_skip_thinking(reading)), reading):
-        yield from _drop_sentences(bare)
+    """The code of a reading without thinking, fences and sentences around it; then the reading with its fences; then
+    the code within quotes or a tag, and that behind the end of thinking.
+    """
+    texts = [text for bare in (*_unfence(_skip_thinking(reading)), reading) for text in _drop_sentences(bare)]
+    yield from texts
+    for text in texts:
+        if quotation := _QUOTED.fullmatch(text.text):
+            start, end = quotation.span("quoted" if quotation["quote"] else "tagged")
+            yield text[start:end]
+    if thought := _THOUGHT.match(reading.text):
+        yield from _unwrap_code(reading[thought.end() :])
 
 
 def closes_fence(text: str, start: int) -> bool:
