@@ -1,7 +1,7 @@
 """Finds where a text begins to repeat itself. Knows lines, no language."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -25,14 +25,17 @@ def find_loop(lines: Sequence[str]) -> int | None:
     """
     indices = [index for index, line in enumerate(lines) if line.strip()]
     texts = [lines[index].rstrip() for index in indices]
+    shapes = list(map(shape, texts))
     for size in range(1, len(texts) // 2 + 1):
-        groups = [texts[end - size : end] for end in range(len(texts), size - 1, -size)]  # the last one first
-        rounds, is_counting = count_rounds([list(map(shape, group)) for group in groups])
-        is_list = all(text.endswith(",") for text in groups[0])
+        if shapes[-1][0] != shapes[-1 - size][0]:  # the last lines of two groups
+            continue
+        groups = (shapes[end - size : end] for end in range(len(texts), size - 1, -size))  # the last one first
+        rounds, is_counting = count_rounds(groups)
+        is_list = all(text.endswith(",") for text in texts[-size:])
         if is_counting:
             is_loop = rounds >= ROUNDS and rounds * size >= COUNTING_LINES and not is_list
         elif size < LONG_GROUP:
-            is_loop = rounds >= ROUNDS and not (is_list and groups[0] == groups[1])
+            is_loop = rounds >= ROUNDS and not (is_list and texts[-size:] == texts[-2 * size : -size])
         else:
             is_loop = rounds > 1
         if is_loop:
@@ -42,11 +45,12 @@ def find_loop(lines: Sequence[str]) -> int | None:
 
 def is_endless(line: str) -> bool:
     """True if the line ends with the same run three times. Of one or two characters it may be a rule or white space."""
-    runs = (line[-size:] for size in range(MIN_RUN, len(line) // ROUNDS + 1))
+    sizes = range(MIN_RUN, len(line) // ROUNDS + 1)
+    runs = (line[-size:] for size in sizes if line[-1] == line[-1 - size])
     return any(line.endswith(run * ROUNDS) and len(set(run)) > 2 for run in runs)
 
 
-def count_rounds(groups: Sequence[Sequence[Shape]]) -> tuple[int, bool]:
+def count_rounds(groups: Iterable[Sequence[Shape]]) -> tuple[int, bool]:
     """How many first groups are equal, or differ by the same steps of their numbers; True if they differ."""
     rounds, steps = 1, list[int]()
     for group, earlier in pairwise(groups):

@@ -1,10 +1,12 @@
 """Where a draft begins to repeat itself, and true code that only looks alike."""
 
 import ast
+import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 import torch
@@ -101,6 +103,24 @@ def test_a_loop_is_known_at_the_end_of_its_last_round_and_its_first_round_is_kep
 @pytest.mark.parametrize("text", TRUE_CODE.values(), ids=TRUE_CODE)
 def test_true_code_whose_lines_are_alike_is_no_loop(text: str) -> None:
     assert first_loop(text.split("\n")) is None
+
+
+def count_calls(find: Callable[[], object]) -> int:
+    """How many functions a call calls."""
+    calls: list[str] = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event.endswith("call") else None)
+    try:
+        find()
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+def test_lines_and_letters_that_do_not_repeat_cost_as_much_as_they_are() -> None:
+    lines = [f"{letter}{other} = call({other}.{letter})" for letter in ascii_letters for other in ascii_letters]
+    few, many = (count_calls(lambda size=size: find_loop(lines[:size])) for size in (200, 400))
+    assert many < 2.2 * few
+    assert count_calls(lambda: is_endless(" ".join(lines))) < 5000
 
 
 def list_bodies() -> Iterator[list[str]]:

@@ -1,6 +1,7 @@
 """The registry: every language loads, ships its queries and is found by name."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def test_a_source_on_which_a_grammar_loops_is_an_error(monkeypatch: pytest.Monke
     for known in ((), (old,)):
         root = tsx.parse(source + b"<a {{b:>c:d(e f)\n", *known).root_node
         assert root.has_error and root.end_byte == len(source) + 17
+
+
+def test_a_grammar_that_may_loop_reads_a_sound_source_once() -> None:
+    source = b"const a = (b: number) => <i>{b + 1}</i>;\n" * 200
+
+    def measure_s(language: Language) -> float:
+        start_s = time.thread_time()
+        assert not language.parse(source).root_node.has_error
+        return time.thread_time() - start_s
+
+    tsx = get_language("tsx")
+    fastest_s, unlimited_s = (min(map(measure_s, [each] * 9)) for each in (tsx, replace(tsx, may_loop=False)))
+    assert fastest_s < 1.5 * unlimited_s
+    assert tsx.parse(source).root_node.text == source
 
 
 def test_an_unknown_language_is_answered_with_the_known() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from midfill_engine.models.fim_names import FIM_NAMES
+from midfill_infill.answers.ending import EndFinder
 from midfill_infill.answers.markers import (
     DIALECTS,
     END_MARKERS,
@@ -19,7 +20,6 @@ from midfill_infill.answers.markers import (
     restore,
     special_to,
 )
-from midfill_infill.answers.wrapping import has_end
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import HoleQuery
 
@@ -173,4 +173,5 @@ def test_a_tokenizer_reads_no_special_token_there(
     ],
 )
 def test_an_answer_ends_at_the_marker_behind_its_code(text: str, ends: bool) -> None:
-    assert has_end(text) is ends
+    finder = EndFinder("block", "", "", "\n", knows_end=True)
+    assert (finder.find(text, is_continuation=False) == len(text)) is ends

@@ -7,6 +7,8 @@ OpenAI's API reference (completions) with vLLM's refusal of `suffix`, Mistral's 
 import json
 import re
 import ssl
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -600,6 +602,22 @@ def test_an_answer_in_one_piece_is_read_too() -> None:
         assert isinstance(answer, InfillResponse) and answer.holes[0].text == "<1>"
 
 
+@pytest.mark.parametrize("opening", ["", "```python\n"])
+def test_a_piece_of_a_line_is_judged_without_the_lines_before_it(opening: str) -> None:
+    def count_calls(num_lines: int) -> int:
+        text = opening + "".join(f"    value_{letter * number} = 1\n" for number in range(num_lines) for letter in "ab")
+        finder = EndFinder("block", "    ", "def f():\n    ", "\n", knows_end=True)
+        calls = Counter[str]()
+        finder.find(text, is_continuation=False)
+        sys.setprofile(lambda _frame, event, _argument: calls.update([event]))
+        for size in range(1, 40):
+            finder.find(text + "x" * size, is_continuation=False)
+        sys.setprofile(None)
+        return calls["call"] + calls["c_call"]
+
+    assert count_calls(40) <= count_calls(4) + 1
+
+
 LEFT = "x = 1\n    y = 2\n" + "".join(f"b({number * number})\n" for number in range(12))
 
 
@@ -617,6 +635,7 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continua
         ("x = 1\ny", "rest", ")\n", False, 5),
         ("```python\nx = 1\ny = 2\n", "rest", ")\n", False, 15),
         ("Here is the code:\n\nx", "rest", ")\n", False, None),
+        ("<answer>\nx = 1\n", "rest", ")\n", False, 14),
         ("<think>\nx = 1\n", "rest", ")\n", False, None),
         ("x = 1<|endoftext|>", "block", "\n", False, 18),
         ("```\nx = 1\n```\n", "block", "\n", False, 14),
@@ -631,6 +650,9 @@ def find_end(text: str, extent: Extent, indent: str, behind: str, *, is_continua
         ("x = 1\n    y = 2\na()\nb()\nc()\nd()\n", "block", "\n", True, 32),
         ("x = 1\ny = 2\n\nif y:\n    return x\nreturn y\n", "block", "\n", False, None),
         ("x = 1\n    a()\n    b()\n    c()\n", "block", "\n    a()\n\n    b()\n    c()\n", False, 30),
+        ("x = 1\n    more(a)\n    }\n", "block", "\n    more(a)\n\n    }\n", False, 24),
+        ("x = 1\n    a()\n    }\n", "block", "\n    a()\n    }\n", False, None),
+        ("x = 1\n    more(a)\n", "block", "\n    more(a)\n", False, None),
     ],
 )
 def test_where_an_answer_may_be_cut(

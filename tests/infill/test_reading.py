@@ -58,6 +58,8 @@ def read_body(answer: str, source: str = METHOD, name: str = "f", language: str 
         pytest.param(f"<|fim_middle|>{TRUE}</s>", id="markers on both sides"),
         pytest.param(f"    def f(self, x):\n        {TRUE}", id="the signature, as in the file"),
         pytest.param(SIGNED, id="the signature, from column 0"),
+        pytest.param(f"Sure, this is it:\n<code>\n{TRUE}\n</code>", id="a tag"),
+        pytest.param(f"So x is kept. Hm.\nThen it ends.\n</think>\n\n{TRUE}", id="thinking that the prompt opens"),
         pytest.param(f"{TRUE}\n\n    def g(self):\n        return 1\n", id="the text behind"),
         pytest.param(f"{TRUE}\n\n    def h(self):\n        pass\n", id="another method"),
         pytest.param(f'{TRUE}\n\n\nif __name__ == "__main__":\n    A().f(1)\n', id="a main block"),
@@ -87,6 +89,12 @@ def test_what_belongs_to_a_body(answer: str, expected: str) -> None:
     assert read_body(answer) == expected
 
 
+@pytest.mark.parametrize(("language", "answer"), [("tsx", "<code>{a}</code>"), ("javascript", "`a`")])
+def test_a_tag_and_quotes_that_are_code_stay(language: str, answer: str) -> None:
+    document = Document(b"const f = (a) => ;\n", language)
+    assert splice(document, [hole_at_range(document, 17, 17)], [answer]).texts == (answer,)
+
+
 def test_nested_lines_take_the_files_unit() -> None:
     source = "class A:\n  def f(self, x):\n    return None\n"
     assert read_body("if x:\n        return x\n    return None", source) == "if x:\n      return x\n    return None"
@@ -113,6 +121,9 @@ def test_nested_lines_take_the_files_unit() -> None:
         ("def f(a)<>:\n    return a\n", "def f(a):", ""),
         ("y = x + <> + b\n", "y = x + a + b", "a"),
         ("x = <>.y\n", "f(1)<|fim_pad|>", "f(1)"),
+        ("y = x + <>\n", "`a + b`", "a + b"),
+        ("y = x + <>\n", "<answer>\na + b\n</answer>", "a + b"),
+        ("y = x + <>\n", "<answer>\na + b", "a + b"),
     ],
 )
 def test_a_hole_inside_a_line(source: str, answer: str, expected: str) -> None:

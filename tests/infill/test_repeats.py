@@ -1,16 +1,20 @@
 """Where a change is made again, and where it is not: renames, arguments, other calls, and what a place adapts."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midfill_infill.repeats.change import find_change
+from midfill_infill.languages import Language, get_language
+from midfill_infill.repeats.change import Tokens, find_change
+from midfill_infill.repeats.check import Check
+from midfill_infill.repeats.judge import Trees
 from midfill_infill.repeats.places import find_places
 from midfill_infill.repeats.repeat import Repeat, find_repeats
 from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Patch
+from midfill_infill.text.spans import Edit, Patch
 
 CASES = {
     "a renamed name": (
@@ -63,6 +67,11 @@ def repeats(language: str, before: str, after: str, earlier: str | None = None) 
     return find_repeats(Document.from_text(before, language), Document.from_text(after, language), versions)
 
 
+def parse(text: str) -> Trees:
+    tree = get_language("python").parse(text.encode())
+    return Trees(tree, tree)
+
+
 def apply(text: str, found: tuple[Repeat, ...]) -> str:
     return Patch.of(repeat.edit for repeat in found).apply(text.encode()).decode()
 
@@ -88,6 +97,23 @@ def test_an_edit_that_adds_an_error_is_not_proposed() -> None:
     before = "x = foo\n\n\ndef foo():\n    pass\n\n\ny = foo\n"
     after = before.replace("foo", "None", 1)
     assert apply(after, repeats("python", before, after)) == after.replace("y = foo", "y = None")
+
+
+def test_only_the_statements_at_an_edit_are_compiled_and_both_sides_of_one_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[bytes] = []
+    accepts = Language.accepts
+    monkeypatch.setattr(Language, "accepts", lambda self, source: compiled.append(source) or accepts(self, source))
+    before = "".join(f"def f{number}(x):\n    return old(x, {number})\n\n\n" for number in range(9))
+    assert len(repeats("python", before, before.replace("old", "new", 1))) == 8
+    assert max(map(len, compiled)) < len(before) / 8
+    text = '"""A."""\n\nfrom __future__ import annotations\n'
+    change = find_change(b"a\n", b"b\n")
+    assert change is not None
+    check = Check(get_language("python"), replace(change, new=Tokens(text.encode())), parse(text))
+    inserted = Edit(text.index("\n\n") + 1, text.index("\n\n") + 1, b"import os\n")
+    assert not check.adds_no_error([inserted]) and check.adds_no_error([replace(inserted, replacement=b"# b\n")])
 
 
 @pytest.mark.parametrize("before, after, language", [

@@ -40,6 +40,18 @@ def test_trees_that_trials_edit_are_those_of_a_new_parse(language: str, marked: 
         assert shape(trial.tree) == shape(tree)
 
 
+def test_few_trees_of_a_large_source_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = Document(b"def f():\n    pass\n", "python")
+    holes = (body_hole(document, outline(document).functions[0]),)
+    texts = [DraftText.of(f"return {'(' * (number % 2)}{number}") for number in range(20)]
+    trials = Trials(document, get_language("python"), holes)
+    counts = [trials.count_errors([text]) for text in texts]
+    assert counts == [0, 2] * 10 and len(trials._trials) > 20
+    monkeypatch.setattr("midfill_infill.answers.trials._KEPT_BYTES", 100)
+    few = Trials(document, get_language("python"), holes)
+    assert [few.count_errors([text]) for text in texts + texts] == counts * 2 and len(few._trials) == 4
+
+
 def shape(tree: tree_sitter.Tree) -> list[tuple[str, tuple[int, int], tuple[int, ...]]]:
     nodes = [tree.root_node]
     for node in nodes:

@@ -17,7 +17,7 @@ from midfill_infill.answers.openness import (
     leaves_open,
 )
 from midfill_infill.answers.overlaps import is_long_enough
-from midfill_infill.answers.wrapping import find_start, has_end, has_marker
+from midfill_infill.answers.wrapping import closes_fence, find_start, has_marker
 
 Extent = Literal["line", "rest", "statement", "block"]
 """How much a hole takes: a part of a line without or with line breaks, a statement on a line of its own, lines of a
@@ -60,7 +60,10 @@ class EndFinder:
         self._knows_end = knows_end or is_prose
         self._is_prose = is_prose
         self._stays_in_block = extent == "statement" or _is_whole_block(indent, before, behind)
-        self._num_read = 0  # characters that were judged
+        _, *below = behind.split("\n", 4 * _LINES_REPEATED)
+        self._following = [line.rstrip() for line in below if line.strip()][:_LINES_REPEATED]
+        self._lines: list[tuple[int, str]] = []  # of code that are whole and not blank, each with its offset
+        self._num_whole = 0  # characters of whole lines
         self.likely_end: int | None = None
         """Where to cut an answer that does not end by itself; None if nothing speaks for an end."""
 
@@ -70,38 +73,49 @@ class EndFinder:
         """
         is_part = self._extent in ("line", "rest")
         is_prose = self._is_prose and not is_part
-        if has_marker(text) if is_prose else has_end(text):
-            return len(text)
         start = 0 if is_prose else find_start(text)
-        lines = _list_code_lines(text, start) if start is not None else []
+        num_whole = text.rfind("\n") + 1
+        has_new_line = num_whole > self._num_whole
+        if start is not None:
+            if has_marker(text, start) or (has_new_line and not is_prose and closes_fence(text, start)):
+                return len(text)
+            self._lines += _list_code_lines(text, max(start, self._num_whole))
+        self._num_whole = num_whole
+        if not has_new_line:
+            return None if is_part else self._find_end_of_loop(text)
+        lines = self._lines
         if is_part:
             return self._find_end_of_part(text, lines)
-        is_statement = self._extent == "statement"
         outside: list[int] = []
-        if not is_prose:
-            outside = _list_others(lines, self._indent) if is_statement else _list_outside(lines, self._indent)
+        others_from_margin: list[int] = []
+        if self._extent == "statement" and not is_prose:
+            outside = _list_others(lines, self._indent)
+            others_from_margin = _list_others(lines, "")  # if it is written from column 0
+        elif not is_prose:
+            outside = _list_outside(lines, self._indent)
         if is_continuation and not text[:start].strip():  # a model that wraps its code does more than to continue
-            if is_statement and outside:
+            if self._extent == "statement" and outside:
                 return outside[0]
             if len(outside) > _LINES_REPEATED:
                 return _end_of_lines(lines)
-        if _repeats([line for _, line in lines], self._behind):
+        if self._repeats_below(lines):
             return _end_of_lines(lines)
-        has_new_line = "\n" in text[self._num_read :]
-        self._num_read = len(text)
-        judged = text[: text.rfind("\n") + 1] if has_new_line else text
-        if has_new_line and self._stays_in_block and not self._knows_end and _has_left(text, lines, self._indent):
-            return self.likely_end or len(judged)
-        loop_end = find_loop_end(judged)
+        if self._stays_in_block and not self._knows_end and _has_left(text, lines, self._indent):
+            return self.likely_end or num_whole
+        if self.likely_end is None and (len(outside) > _LINES_BEHIND or len(others_from_margin) > _LINES_REPEATED):
+            self.likely_end = _end_of_lines(lines)
+        end_of_loop = self._find_end_of_loop(text[:num_whole])
+        is_far_beyond = not self._knows_end and len(outside) > _MAX_LINES_BEYOND
+        return self.likely_end if is_far_beyond else end_of_loop
+
+    def _find_end_of_loop(self, text: str) -> int | None:
+        """The end of an answer that repeats itself for so long that this is no right answer; None for others."""
+        loop_end = find_loop_end(text)
+        if loop_end is None:
+            return None
         if self.likely_end is None:
-            others_from_margin: list[int] = []
-            if is_statement and not is_prose:
-                others_from_margin = _list_others(lines, "")  # if it is written from column 0
-            is_over = len(outside) > _LINES_BEHIND or len(others_from_margin) > _LINES_REPEATED
-            self.likely_end = _end_of_lines(lines) if is_over else loop_end
-        is_far_beyond = has_new_line and not self._knows_end and len(outside) > _MAX_LINES_BEYOND
-        is_loop = loop_end is not None and _is_long_loop(judged, loop_end)
-        return self.likely_end if is_far_beyond or is_loop else None
+            self.likely_end = loop_end
+        return self.likely_end if _is_long_loop(text, loop_end) else None
 
     def _find_end_of_part(self, text: str, lines: list[tuple[int, str]]) -> int | None:
         """The end of an answer for a part of a line: that of its first line, unless its text must or may have more."""
@@ -133,6 +147,14 @@ class EndFinder:
             return False
         last_line = above[0].rstrip().rpartition("\n")[2]
         return line.strip() == last_line.strip() and is_long_enough(line)
+
+    def _repeats_below(self, lines: list[tuple[int, str]]) -> bool:
+        """True if the last lines of an answer are the next lines of the document; two lines suffice if it has no more
+        and they are hardly repeated by chance.
+        """
+        num_below = len(self._following)
+        is_telling = num_below == _LINES_REPEATED or (num_below == 2 and is_long_enough("".join(self._following)))
+        return is_telling and [line.rstrip() for _, line in lines[1:][-num_below:]] == self._following
 
 
 def _is_whole_block(indent: str, before: str, behind: str) -> bool:
@@ -237,13 +259,3 @@ def _list_outside(lines: list[tuple[int, str]], indent: str) -> list[int]:
     if not indent or not inside:
         return []
     return [offset for offset, _ in lines[inside[-1] + 1 :]]
-
-
-def _repeats(lines: list[str], behind: str) -> bool:
-    """True if the last lines of an answer are the next lines of the document."""
-    _, *below = behind.split("\n", 4 * _LINES_REPEATED)
-    following = [line.rstrip() for line in below if line.strip()][:_LINES_REPEATED]
-    if len(following) < _LINES_REPEATED:
-        return False
-    last = [line.rstrip() for line in lines[1:]][-_LINES_REPEATED:]
-    return last == following

@@ -69,15 +69,10 @@ def cut_head(draft: DraftText, before: Before) -> tuple[DraftText, bool] | None:
         if count == 1:
             is_usual = (written[0], written[0]) in pairwise(lines_above)  # the document repeats it too
             is_telling = is_long_enough(written[0]) and not is_usual
-        if _are_equal(written[: count + 1]):  # a repeat has no more of one line than stand above
+        if len(set(written[: count + 1])) == 1:  # a repeat has no more of one line than stand above
             is_telling = False
         return join(lines[filled[count] :]), is_telling
     return None
-
-
-def _are_equal(lines: Sequence[str]) -> bool:
-    """True if all lines are the same."""
-    return len(set(lines)) == 1
 
 
 def _cut_start(draft: DraftText, start: str) -> tuple[DraftText, bool] | None:
@@ -212,7 +207,7 @@ def _cut_below(draft: DraftText, below: Sequence[str]) -> Iterator[tuple[DraftTe
         is_telling = len(repeated) > 1 or repeated[0].lstrip().startswith("/*")
         if is_long_enough("".join(repeated)) or _RULE.fullmatch(repeated[0].strip()):
             is_telling = True
-        if _are_equal(written[begin - 1 :]):  # a repeat has no more of one line than stand below
+        if len(set(written[begin - 1 :])) == 1:  # a repeat has no more of one line than stand below
             is_telling = False
         kept = join(lines[: filled[begin]])
         yield trim(kept, "", " \t\n"), is_telling

@@ -29,6 +29,7 @@ from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame,
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import has_fence, unwrap
+from midfill_infill.syntax.margins import list_openers
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -185,11 +186,6 @@ class _Answer:
         _, *lines = self.document.normalized_text(self.hole.start_byte, self.hole.end_byte).split("\n")
         return [columns_of(leading(line)) for line in lines if line.strip()]
 
-    @property
-    def _leads_with_break(self) -> bool:
-        """True if a line break in the lead separates the fill from the line that the hole begins on."""
-        return "\n" in self.hole.lead
-
     @cached_property
     def prose(self) -> Prose:
         """What comments and a docstring say at the hole."""
@@ -200,16 +196,9 @@ class _Answer:
     def outer_indents(self) -> list[str]:
         """The indentations of the blocks around the hole's own, the innermost first."""
         lines = self.document.lines
-        columns = columns_of(self.hole.indent)
-        last = self._line_number
-        if not self._leads_with_break:
-            last -= 1
-        indents: list[str] = []
-        for number in range(last, -1, -1):
-            if not lines.is_blank(number) and lines.columns(number) < columns:
-                columns = lines.columns(number)
-                indents.append(lines.indent(number).replace(b"\f", b"").decode("ascii"))
-        return indents
+        line = self._line_number + ("\n" in self.hole.lead)  # the fill may begin on the line below
+        openers = list_openers(lines, line, columns_of(self.hole.indent))
+        return [lines.indent(opener).replace(b"\f", b"").decode("ascii") for opener in openers]
 
     @cached_property
     def unit(self) -> str:

@@ -20,6 +20,9 @@ from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole, merge_spans
 
 _NAME_STAND_IN = "midfill"
+# Trials that are kept: at least so many, and as many as have so many bytes of source. A tree has 40 times as many.
+_MIN_KEPT = 4
+_KEPT_BYTES = 4_000_000
 # Lines that stand at the margin whatever is around them: directives of a preprocessor, labels for `goto`.
 _AT_MARGIN = re.compile(
     r"#\s*(if|ifdef|ifndef|else|elif|endif|define|undef|pragma|include|error)\b|(?!(default|public|protected|private)\b)\w+:\s*$"
@@ -77,6 +80,7 @@ class Trials:
             position = end_byte
         self._between.append(source[position:])
         self._trials: dict[tuple[_Content, ...], _Trial] = {}
+        self._num_errors_of: dict[tuple[str | None, ...], int] = {}
         self._alone: dict[int, Trials] = {}
         self._base: _Trial | None = None  # other trials are parsed incrementally from this one
         self._stand_ins = self._find_stand_ins(find_near)
@@ -104,10 +108,14 @@ class Trials:
         if near is not None and near.holes == self.holes:
             sound = self._find_sound(heads) if near.num_errors else None  # a method alone may be no sound source
             return sound or near._stand_ins
-        sound = self._find_sound([*stand_ins, *heads])
-        if sound is not None:
-            return sound
-        return min([*stand_ins, *heads], key=lambda each: len(self._try(each).problems))
+        best, fewest_problems = stand_ins[0], len(self._base.problems)
+        for each in (*stand_ins[1:], *heads):
+            num_problems = len(self._try(each).problems)
+            if num_problems < fewest_problems:
+                best, fewest_problems = each, num_problems
+            if num_problems == 0:
+                break
+        return best
 
     def _find_sound(self, stand_ins: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
         """The first stand-ins that leave no error in the source; None if all leave some."""
@@ -141,10 +149,12 @@ class Trials:
         return [(_pack(self.holes[0], head),) for head in self.language.heads]
 
     def _try(self, contents: tuple[_Content, ...]) -> _Trial:
-        """The trial with `contents` in the holes. It is kept, so the same contents are parsed once."""
-        if contents not in self._trials:
-            self._trials[contents] = self._parse(contents)
-        return self._trials[contents]
+        """The trial with `contents` in the holes. Those that were used last are kept."""
+        trial = self._trials.pop(contents, None) or self._parse(contents)
+        self._trials[contents] = trial
+        if len(self._trials) > max(_MIN_KEPT, _KEPT_BYTES // (1 + len(trial.source))):
+            del self._trials[next(iter(self._trials))]
+        return trial
 
     def _parse(self, contents: tuple[_Content, ...]) -> _Trial:
         """Parses the source with `contents` in the holes."""
@@ -334,8 +344,11 @@ class Trials:
 
     def count_errors(self, drafts: Sequence[DraftText | None]) -> int:
         """Syntax errors in the parsed source, plus the number of bodies that their drafts leave."""
-        trial = self._try(self._list_contents(drafts))
-        return len(trial.problems) + len(self._find_escapes(trial, drafts))
+        texts = tuple(None if draft is None else draft.text for draft in drafts)
+        if texts not in self._num_errors_of:
+            trial = self._try(self._list_contents(drafts))
+            self._num_errors_of[texts] = len(trial.problems) + len(self._find_escapes(trial, drafts))
+        return self._num_errors_of[texts]
 
     def judge(self, drafts: Sequence[DraftText]) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
         """The number of errors that the drafts add, and for each hole the ranges of the engine's text with errors.

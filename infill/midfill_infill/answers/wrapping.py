@@ -37,8 +37,15 @@ _SENTENCE: Final = re.compile(
 _OPENING: Final = re.compile(
     r"(?!.*(?:\"\"\"|'''))\s*(?:[A-Z][\w'’]*[,!.]?(?:[ \t]+[^\s=;{}]+){2,}(?<=[.:!])"
     r"|(?!(?:if|elif|else|for|while|with|except|case|match|def|class|async|lambda|switch)\b)"
-    r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:)[ \t]*"
+    r"(?:[^\s=;{}]+[ \t]+){2,}[^\s=;{}]+:|<(?:answer|code)>)[ \t]*"
 )
+# What chats write around code: quotes of Markdown, or a tag, which may not be closed yet.
+_QUOTED: Final = re.compile(
+    r"\s*(?:(?P<quote>`+)(?P<quoted>[^`]+)(?P=quote)|<(?P<tag>answer|code)>\n?(?P<tagged>.*?)(?:</(?P=tag)>)?)\s*",
+    re.DOTALL,
+)
+# The end of thinking that the prompt has opened.
+_THOUGHT: Final = re.compile(r".*^[ \t]*</(?:think|thinking|reasoning)>[ \t]*\n", re.DOTALL | re.MULTILINE)
 # A line that certainly is a sentence: it has only words, as no line of code has.
 _PLAIN_SENTENCE: Final = re.compile(r"\s*[A-Z][\w'’]*[,!]?(?:[ \t]+[\w'’-]+[,!]?){2,}[.:!]\s*")
 # A line of words above such a sentence, which may go on in it.
@@ -107,25 +114,29 @@ def take_off_fence(answer: str) -> str:
 
 
 def _unwrap_code(reading: DraftText) -> Iterator[DraftText]:
-    """The code of a reading without thinking, fences and sentences around it; then the reading with its fences."""
-    for bare in (*_unfence(_skip_thinking(reading)), reading):
-        yield from _drop_sentences(bare)
+    """The code of a reading without thinking, fences and sentences around it; then the reading with its fences; then
+    the code within quotes or a tag, and that behind the end of thinking.
+    """
+    texts = [text for bare in (*_unfence(_skip_thinking(reading)), reading) for text in _drop_sentences(bare)]
+    yield from texts
+    for text in texts:
+        if quotation := _QUOTED.fullmatch(text.text):
+            start, end = quotation.span("quoted" if quotation["quote"] else "tagged")
+            yield text[start:end]
+    if thought := _THOUGHT.match(reading.text):
+        yield from _unwrap_code(reading[thought.end() :])
 
 
-def has_end(text: str) -> bool:
-    """True if the answer's code has ended: behind its start an end marker follows some text, or its fence is closed."""
-    start = find_start(text)
-    if start is None:
+def closes_fence(text: str, start: int) -> bool:
+    """True if a fence opens above the code, which begins at `start`, and a whole line closes it."""
+    *_, opening = text[:start].rstrip("\n").rpartition("\n")
+    if not _FENCE.fullmatch(opening) or _language_of(opening) in _MANY_BLOCKS:
         return False
-    *_, last_line = text[:start].rstrip("\n").rpartition("\n")
-    if _FENCE.fullmatch(last_line) and _language_of(last_line) not in _MANY_BLOCKS:
-        *whole_lines, _ = text[start:].split("\n")
-        if _find_closing([last_line, *whole_lines], 0) is not None:
-            return True
-    return has_marker(text, start)
+    *whole_lines, _ = text[start:].split("\n")
+    return _find_closing([opening, *whole_lines], 0) is not None
 
 
-def has_marker(text: str, start: int = 0) -> bool:
+def has_marker(text: str, start: int) -> bool:
     """True if an end marker follows some text behind `start` and the markers there."""
     start = _skip_markers(text, start)
     marker = _find_end_marker(text, start)

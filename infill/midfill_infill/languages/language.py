@@ -171,9 +171,14 @@ class Language:
         self, parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | None = None
     ) -> tree_sitter.Tree:
         """What `parser` makes of a source, or if the grammar loops on it, of blanks behind an unclosed bracket."""
-        if self.may_loop and _loops(parser, source, old):
-            return parser.parse(b"(" + re.sub(rb"[^\r\n]", b" ", source[1:]))
-        return parser.parse(source) if old is None else parser.parse(source, old)
+        known = old
+        if self.may_loop:
+            known = _parse_in_time(parser, source, old)
+            if known is None:
+                return parser.parse(b"(" + re.sub(rb"[^\r\n]", b" ", source[1:]))
+            if known.root_node.has_error:  # error recovery differs between an incremental and a full parse
+                known = old
+        return parser.parse(source) if known is None else parser.parse(source, known)
 
     def accepts(self, source: bytes) -> bool:
         """True if the language's own compiler takes UTF-8 `source`, or there is none at hand."""
@@ -199,8 +204,8 @@ class Language:
         return name.endswith(self.interfaces)
 
 
-def _loops(parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | None) -> bool:
-    """True if parsing a source reaches the limit. The tree is of no use: its nodes have no text."""
+def _parse_in_time(parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | None) -> tree_sitter.Tree | None:
+    """The tree of a source, whose nodes have no text; None if parsing reaches the limit."""
     view = memoryview(source)
     end_s = time.thread_time() + PARSING_S + PARSING_S_PER_BYTE * len(source)
 
@@ -212,14 +217,12 @@ def _loops(parser: tree_sitter.Parser, source: bytes, old: tree_sitter.Tree | No
 
     try:
         if old is None:
-            parser.parse(read, progress_callback=is_over)
-        else:
-            parser.parse(read, old, progress_callback=is_over)
+            return parser.parse(read, progress_callback=is_over)
+        return parser.parse(read, old, progress_callback=is_over)
     except ValueError:  # stopped by `is_over`
-        return True
+        return None
     finally:
         parser.reset()
-    return False
 
 
 @lru_cache(maxsize=2)

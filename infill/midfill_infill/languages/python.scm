@@ -39,6 +39,7 @@
 
 (try_statement) @unfinished
 (try_statement [(except_clause) (finally_clause)]) @finished
+((string (string_start) @_quote) @unfinished (#eq? @_quote "`"))
 
 (parameters [
   (identifier) @bound

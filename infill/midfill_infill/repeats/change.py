@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -70,10 +71,7 @@ class Tokens:
         """The same tokens with the spans of bytes of `comments`, and of `inert` text, such as the insides of strings.
         Commas and brackets in both do not divide the code.
         """
-        tokens = Tokens.__new__(Tokens)
-        tokens.source = self.source
-        tokens.spans = self.spans
-        tokens.texts = self.texts
+        tokens = copy(self)
         tokens._comments = comments
         tokens._inert = inert
         return tokens
@@ -160,10 +158,6 @@ class Tokens:
         while last < len(self) and self.same_line(last):
             last += 1
         return Span(first, last)
-
-    def line_texts(self, span: Span) -> list[bytes]:
-        """The texts of all tokens of the lines that a span of tokens is on."""
-        return self.texts_of(self.line(span))
 
     @cached_property
     def openers(self) -> list[int | None]:

@@ -10,7 +10,7 @@ from midfill_infill.repeats.change import Change, Span, Tokens
 from midfill_infill.repeats.judge import Trees
 from midfill_infill.syntax.problems import find_problems, parse_again
 from midfill_infill.syntax.rules import count_misplaced
-from midfill_infill.text.spans import Edit, Patch
+from midfill_infill.text.spans import Edit, Patch, merge_spans
 
 
 @dataclass(frozen=True)
@@ -65,29 +65,22 @@ class Check:
         """How many misplaced nodes the new text has without the edits."""
         return count_misplaced(self.language, self.trees.new)
 
-    @cached_property
-    def _units(self) -> list[tuple[int, int]]:
-        """The spans of the new text that are compiled: all of it, or each outermost node if it does not compile."""
-        source = self.change.new.source
-        if self.language.accepts(source):
-            return [(0, len(source))]
-        return [statement.byte_range for statement in self.trees.new.root_node.children]
-
     def _still_compiles(self, edited: bytes, edits: Sequence[Edit]) -> bool:
-        """True if each unit that an edit touches compiles in the `edited` text, or did not compile before either."""
+        """True if the outermost statements at the edits compile in the `edited` text, or did not before. An edit
+        between two statements is at both.
+        """
         if self.language.compiles is None:
             return True
         source = self.change.new.source
-        for start, end in self._units:
-            if not any(start <= edit.start_byte <= end for edit in edits):
-                continue
-            edited_start = start
-            edited_end = end
-            for edit in edits:
-                if edit.start_byte < start:
-                    edited_start += edit.growth
-                if edit.end_byte <= end:
-                    edited_end += edit.growth
+        statements = [node.byte_range for node in self.trees.new.root_node.children if not node.is_extra]
+        touched: list[tuple[int, int]] = []
+        for edit in edits:
+            start = max((start for start, _ in statements if start <= edit.start_byte), default=0)
+            end = min((end for _, end in statements if end >= edit.end_byte), default=len(source))
+            touched.append((start, end))
+        for start, end in merge_spans(touched):
+            edited_start = start + sum(edit.growth for edit in edits if edit.start_byte < start)
+            edited_end = end + sum(edit.growth for edit in edits if edit.start_byte <= end)
             if not self.language.accepts(edited[edited_start:edited_end]) and self.language.accepts(source[start:end]):
                 return False
         return True

@@ -132,6 +132,7 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
     num_tokens = len(old_texts) + sum(part.new.size for part in change.parts)
     longest = max(map(len, words), default=0)
     distance = abs(place.tokens.start - change.new_span.start)
+    adds_label = any(change.new_texts(part)[1:2] in ([b"="], [b":"]) for part in change.parts)  # `name=value`
     way = _name_way(place, words, is_name=is_name)
     return {
         way: 1.0,
@@ -145,7 +146,7 @@ def describe(change: Change, place: EditPlace, places: Sequence[EditPlace], tree
         "places": math.log(len(places)),
         "again": float(len(change.parts) > 1 and change.is_uniform),
         "exact": float(place.is_exact),
-        f"labelled {place.way}": float(_adds_label(change)),
+        f"labelled {place.way}": float(adds_label),
         "long": min(longest, 20) / 10,
         "size": math.log1p(num_tokens),
         "far": math.log1p(distance) / 5,
@@ -165,11 +166,6 @@ def _name_way(place: EditPlace, words: Sequence[bytes], *, is_name: bool) -> str
     if is_name:
         return "same name"
     return "same words" if words else "same marks"
-
-
-def _adds_label(change: Change) -> bool:
-    """True if the second new token of a part is the sign of `name=value` or `name: value`."""
-    return any(change.new_texts(part)[1:2] in ([b"="], [b":"]) for part in change.parts)
 
 
 def _likeness(change: Change, place: EditPlace) -> float:

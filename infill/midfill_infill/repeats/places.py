@@ -39,7 +39,7 @@ class EditPlace:
         """The tokens of the lines that correspond: of the change and of the place, each from a list's name on."""
         old = _join(change.old_span, self.old)
         new = _join(self.tokens, self.new)
-        return change.old.line_texts(old), change.new.line_texts(new)
+        return change.old.texts_of(change.old.line(old)), change.new.texts_of(change.new.line(new))
 
 
 def _join(span: Span, other: Span) -> Span:

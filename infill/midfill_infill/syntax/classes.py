@@ -63,7 +63,7 @@ def is_overridden(document: Document, owner: str, method: str) -> bool:
 def find_kin(document: Document, owner: str) -> Kin:
     """The relatives of class `owner` in the document and in the files of its package, up to `MAX_FILES` files."""
     bases = find_bases(document, owner)
-    base_definition = re.compile(_class_pattern(bases))
+    base_definition = re.compile(rb"class\s+(?:%b)\b[^:]*:" % b"|".join(re.escape(name.encode()) for name in bases))
     derived: set[bytes] = set()
     inherited: set[str] = set()
     is_base = False
@@ -89,12 +89,6 @@ def _list_derived(source: bytes, owner: str) -> Iterator[list[bytes]]:
         body_start = source.find(b"\n", match.end()) + 1
         end = _CLASS_END.search(source, body_start)
         yield _METHOD.findall(source, match.end(), end.start() if end else len(source))
-
-
-def _class_pattern(names: frozenset[str]) -> bytes:
-    """A pattern that matches the header of a class with one of these names."""
-    alternatives = b"|".join(re.escape(name.encode()) for name in names)
-    return rb"class\s+(?:" + alternatives + rb")\b[^:]*:"
 
 
 def _read_package(path: Path | None) -> Iterator[bytes]:

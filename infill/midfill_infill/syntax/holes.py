@@ -422,13 +422,8 @@ def _list_blocks(document: Document, first: int, last: int) -> Iterator[Span]:
     while node is not None and node.parent is not None:
         statements = node.named_children
         if node.id in block_ids and statements:
-            yield _raw_span(document, statements[0].start_byte, statements[-1].end_byte)
+            yield document.to_data(statements[0].start_byte), document.to_data(statements[-1].end_byte)
         above = node.parent
         if above.parent is None or above.id in block_ids:
-            yield _raw_span(document, node.start_byte, node.end_byte)
+            yield document.to_data(node.start_byte), document.to_data(node.end_byte)
         node = above
-
-
-def _raw_span(document: Document, start: int, end: int) -> Span:
-    """A range of the document's source as a range of the document's bytes."""
-    return document.to_data(start), document.to_data(end)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
 from midfill_infill.syntax.captures import Function, Outline, Span, read_outline
+from midfill_infill.syntax.margins import list_openers
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
@@ -121,14 +122,8 @@ def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]
     """The names of the functions and classes around a line, by their header lines."""
     assert language.scope_header is not None
     names: list[str] = []
-    columns = lines.columns(line)
-    for above in range(line - 1, -1, -1):
-        if columns == 0:
-            break
-        if lines.is_blank(above) or lines.columns(above) >= columns:
-            continue
-        columns = lines.columns(above)
-        header = re.match(language.scope_header, lines.content(above))
+    for opener in list_openers(lines, line, lines.columns(line)):
+        header = re.match(language.scope_header, lines.content(opener))
         if header is not None:
             names.append(header.group(1).decode("utf-8", "replace"))
     return tuple(reversed(names))

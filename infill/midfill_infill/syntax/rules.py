@@ -5,8 +5,7 @@ from typing import Final
 import tree_sitter
 
 from midfill_infill.languages import Language
-
-Span = tuple[int, int]
+from midfill_infill.syntax.problems import Span
 
 _AROUND: Final = ("function", "async", "generator", "loop", "breakable")
 

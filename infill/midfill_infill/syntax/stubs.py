@@ -7,6 +7,7 @@ from typing import Final
 
 from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.classes import Kin, find_bases, find_kin, is_overridden
+from midfill_infill.syntax.margins import list_openers
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.text.document import Document
 
@@ -322,14 +323,7 @@ class _Unwritten:
         """The lines that open the blocks around it, innermost first."""
         lines = self.document.source_lines
         line = lines.at(self.function.head)
-        columns = lines.columns(line)
-        openers: list[bytes] = []
-        while columns and line:
-            line -= 1
-            if not lines.is_blank(line) and lines.columns(line) < columns:
-                columns = lines.columns(line)
-                openers.append(lines.content(line))
-        return openers
+        return [lines.content(opener) for opener in list_openers(lines, line, lines.columns(line))]
 
     def is_for_others(self) -> bool:
         """True if its docstring or a comment says that it needs no code, or its class is meant to be derived from."""
