@@ -276,18 +276,17 @@ def test_the_check_fails_for_a_model_whose_states_differ(device: torch.device, i
         runner.check(is_causal=is_causal)
 
 
-@pytest.mark.parametrize("matrix", ["gate", "down"])
-def test_the_check_of_a_mixture_in_bf16_bears_rows_that_take_other_experts(device: torch.device, matrix: str) -> None:
+def test_the_check_of_a_mixture_in_bf16_bears_rows_that_take_other_experts(device: torch.device) -> None:
     """Their states are as far from torch's as torch's own from those in fp32; a kernel that is wrong is found."""
     moe = MoEConfig(16, 4, 24, router="sigmoid", renormalize=True, scale=2.5, shared_dim=16)
-    config = replace(QWEN_LIKE, num_layers=4, moe=moe, num_dense_layers=1)
+    config = replace(QWEN_LIKE, num_layers=3, moe=moe, num_dense_layers=1)
     model = draw(config, device).to(torch.bfloat16)
-    runner = FusedRunner(model, TorchOperators(device, torch.bfloat16), replace(SMALL, buckets=(64,), long_rows=64))
+    runner = FusedRunner(model, TorchOperators(device, torch.bfloat16), replace(SMALL, buckets=(32,), long_rows=24))
     runner.check()
     experts = model.blocks[1].mlp
     assert isinstance(experts, MixtureOfExperts)
     by_torch = copy.deepcopy(experts)
-    getattr(experts, matrix).neg_()
+    experts.down.neg_()
     experts.mix = by_torch._mix_by_torch
     with pytest.raises(OperatorsError, match="differ from torch's"):
         runner.check()
