@@ -129,7 +129,7 @@ def place_of(number: int) -> InfillRequest:
     return place(HoleSpec(indent=None if place is line else "    "), **options)
 
 
-@pytest.mark.parametrize("num_moments", [9, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_moments", [6, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("number", range(6))
 def test_a_search_ends_with_the_best_so_far_when_its_time_is_over(base: Runtime, number: int, num_moments: int) -> None:
     """Whenever that is; and a text is whole: of a body at least the first line, which goes on to its end."""
