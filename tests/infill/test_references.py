@@ -66,6 +66,8 @@ def test_files_by_kind(root: Path) -> None:
 @pytest.mark.parametrize("name, source", [
     ("a.ts", "import { x } from './lib/b'\nimport './side.js'\nexport * from \"./c\"\nimport z from 'react'\n"),
     ("a.js", "const x = require('./lib/b')\nconst { s } = require('./side')\nimport c from './c/index'\n"),
+    ("a.vue", "<script setup>\nimport { x } from './lib/b'\nimport './side'\nimport c from './c'\n</script>\n"),
+    ("a.svelte", "<script>\nimport { x } from './lib/b'\nimport './side'\nimport c from './c'\n</script>\n"),
     ("a.tsx", "import type { x } from './lib/b'\nimport s from './side'\nimport {\n  c,\n} from './c'\n"),
 ])  # fmt: skip
 def test_scripts_import_files(root: Path, name: str, source: str) -> None:
