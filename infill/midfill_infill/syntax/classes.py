@@ -57,55 +57,40 @@ def find_overridden(document: Document, owner: str) -> frozenset[str]:
     while len(family) > size:
         size = len(family)
         family |= {name for name, bases in classes.items() if not bases.isdisjoint(family)}
-    subclasses = family - {owner}
+    subclasses = {(name,) for name in family - {owner}}
     functions = outline(document).functions if subclasses else ()
-    return frozenset(
-        function.path[-1] for function in functions if function.path[-2:-1] and function.path[-2] in subclasses
-    )
-
-
-@dataclass(frozen=True)
-class _Package:
-    """The classes of a document and of the Python package around it: `derived` has the methods of all subclasses of a
-    class of the document, `files` those that define a class, by its name; None is the document.
-    """
-
-    derived: Mapping[bytes, set[bytes]]
-    files: Mapping[bytes, list[str | None]]
+    return frozenset(function.path[-1] for function in functions if function.path[-2:-1] in subclasses)
 
 
 def find_kin(document: Document, owner: str) -> Kin:
     """The relatives of class `owner` in the document and in the files of its package, up to `MAX_FILES` files."""
-    package = document.derive(_read_package)
-    derived = package.derived.get(owner.encode())
+    methods_of, files_of = document.derive(_read_package)
+    derived = methods_of.get(owner.encode())
     bases = find_bases(document, owner)
-    files = chain.from_iterable(package.files.get(base.encode(), ()) for base in bases)
+    files = chain.from_iterable(files_of.get(base.encode(), ()) for base in bases)
     methods = chain.from_iterable(document.derive(_read_methods, file) for file in dict.fromkeys(files))
     inherited = frozenset(method for name, method in methods if name in bases)
     return Kin(derived is not None, frozenset(name.decode() for name in derived or ()), inherited)
 
 
-def _read_package(document: Document) -> _Package:
+def _read_package(document: Document) -> tuple[Mapping[bytes, set[bytes]], Mapping[bytes, list[str | None]]]:
+    """For classes of the document by their names the methods of all subclasses in its package; for all classes of the
+    package the files that define one of that name, where None is the document.
+    """
     owners = {function.path[-2].encode() for function in outline(document).functions if len(function.path) > 1}
-    derived: dict[bytes, set[bytes]] = {}
-    files: dict[bytes, list[str | None]] = defaultdict(list)
-    listed = islice(_list_package(document.path), MAX_FILES)
-    for file in chain((None,), listed):
+    methods_of: dict[bytes, set[bytes]] = {}
+    files_of: dict[bytes, list[str | None]] = defaultdict(list)
+    for file in chain((None,), islice(_list_package(document.path), MAX_FILES)):
         source = document.source if file is None else _read_file(file)
         for match in _DERIVED.finditer(source):
             words = re.findall(_NAME, _NESTED.sub(b" ", match["bases"]))
+            end = _CLASS_END.search(source, source.find(b"\n", match.end()) + 1)
             for owner in owners.intersection(words):
-                derived.setdefault(owner, set()).update(_list_methods(source, match.end()))
+                methods = _METHOD.findall(source, match.end(), end.start() if end else len(source))
+                methods_of.setdefault(owner, set()).update(methods)
         for name in set(_DEFINED.findall(source)):
-            files[name].append(file)
-    return _Package(derived, files)
-
-
-def _list_methods(source: bytes, header_end: int) -> list[bytes]:
-    """The names of the methods of the Python class whose header ends at `header_end`."""
-    body_start = source.find(b"\n", header_end) + 1
-    end = _CLASS_END.search(source, body_start)
-    return _METHOD.findall(source, header_end, end.start() if end else len(source))
+            files_of[name].append(file)
+    return methods_of, files_of
 
 
 def _read_methods(document: Document, file: str | None) -> frozenset[tuple[str, str]]:
@@ -113,12 +98,9 @@ def _read_methods(document: Document, file: str | None) -> frozenset[tuple[str, 
     parts = outline(document)
     if file is not None:
         parts = read_outline(require_syntax(document), _read_file(file))
-    written = (
-        function
-        for function in parts.functions
-        if function.statements and not (function.is_placeholder or function.is_deliberate)
-    )
-    return frozenset((function.path[-2], function.path[-1]) for function in written if len(function.path) > 1)
+    methods = (function for function in parts.functions if len(function.path) > 1 and function.statements)
+    written = (method for method in methods if not (method.is_placeholder or method.is_deliberate))
+    return frozenset((method.path[-2], method.path[-1]) for method in written)
 
 
 def _read_file(file: str) -> bytes:

@@ -190,21 +190,9 @@ def _list_around(document: Document) -> Mapping[Function, list[Function]]:
     return around
 
 
-def _find_dispatched(document: Document) -> frozenset[bytes]:
-    return frozenset(_DISPATCHED.findall(document.source))
-
-
-def _find_checked_only(document: Document) -> list[int]:
-    """Where the comments end that say that signatures suffice."""
-    return [comment.end() for comment in _CHECKED_ONLY.finditer(document.source)]
-
-
-def _find_signature_uses(document: Document) -> Mapping[bytes, list[tuple[int, int]]]:
-    """Where code uses the signature of a function, by its name."""
-    uses: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
-    for match in _SIGNATURE_USE.finditer(document.source):
-        uses[match[match.lastindex or 0]].append(match.span())
-    return uses
+def _find_all(document: Document, pattern: re.Pattern[bytes]) -> Sequence[re.Match[bytes]]:
+    """All matches of `pattern` in a document, found once."""
+    return list(pattern.finditer(document.source))
 
 
 def _find_marks(document: Document) -> frozenset[bytes]:
@@ -310,7 +298,9 @@ class _Unwritten:
     def is_dispatched(self) -> bool:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
         prefixes = {self.name[: match.end()].encode() for match in re.finditer(r"(?<=[^_])_", self.name)}
-        return bool(self.owner.name) and not prefixes.isdisjoint(self.document.derive(_find_dispatched))
+        return bool(self.owner.name) and any(
+            match[1] in prefixes for match in self.document.derive(_find_all, _DISPATCHED)
+        )
 
     def is_one_of_many(self, *, raises: bool) -> bool:
         """True if its class is derived or private, and three or more methods of the class have no code either and, as
@@ -339,9 +329,9 @@ class _Unwritten:
         if len(methods) > 1 and all(method.path == self.function.path for method in methods):
             return True
         head = self.function.head
-        for comment_end in self.document.derive(_find_checked_only):
+        for comment in self.document.derive(_find_all, _CHECKED_ONLY):
             for (start, end), name in outline(self.document).scopes:
-                if name == self.owner.name and start < comment_end <= head < end:
+                if name == self.owner.name and start < comment.end() <= head < end:
                     return True
         return False
 
@@ -349,8 +339,9 @@ class _Unwritten:
     def is_signature_source(self) -> bool:
         """True if later code reads its signature, annotations or code object, or passes it to a decorator."""
         scope_end = max((outer.end for outer in self.around), default=len(self.document.source))
-        uses = self.document.derive(_find_signature_uses).get(self.name.encode(), ())
-        return any(self.function.end <= start and end <= scope_end for start, end in uses)
+        name = self.name.encode()
+        uses = (use for use in self.document.derive(_find_all, _SIGNATURE_USE) if name in use.groups())
+        return any(self.function.end <= use.start() and use.end() <= scope_end for use in uses)
 
     @property
     def is_written_by_decorator(self) -> bool:
