@@ -1,5 +1,6 @@
 """Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
 
+import json
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -121,6 +122,16 @@ def test_what_is_no_text_is_passed_over(root: Path) -> None:
     (root / "latin.py").write_bytes("# latin\r\n# coding: latin-1\r\nx = 'é'\r\n".encode("latin-1"))
     found = references_of(root / "own.py")
     assert [reference.text for reference in found] == ["# latin\n# coding: latin-1\nx = 'é'\n"]
+
+
+def test_the_code_of_notebooks_beside(root: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "# b"},
+        {"cell_type": "code", "source": ["x = 1\n", "y"], "outputs": []},
+    ]
+    put(root, {"b.ipynb": json.dumps({"cells": cells, "metadata": {}}), "c.ipynb": "{}", "a.ipynb": "# not read"})
+    (found,) = find_references(Document(b"z = 1\n", "python"), root / "a.ipynb")
+    assert found.text == "x = 1\ny"
 
 
 def test_a_changed_file_is_read_anew(root: Path) -> None:
