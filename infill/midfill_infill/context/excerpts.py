@@ -49,10 +49,6 @@ class _Chunk:
     start: int
     words: frozenset[str]
 
-    def overlaps(self, other: "_Chunk") -> bool:
-        """True if both chunks have lines in common."""
-        return self.source == other.source and abs(self.start - other.start) < LINES
-
 
 def find_excerpts(
     around: Sequence[str],
@@ -91,7 +87,8 @@ def find_excerpts(
     room = max_chars
     chosen: dict[_Chunk, str] = {}
     for chunk in sorted(chunks, key=lambda chunk: rate(chunk.words), reverse=True)[:MAX_TRIED]:
-        if any(chunk.overlaps(other) for other in chosen) or len(chosen) >= MAX_EXCERPTS:
+        near = (other for other in chosen if other.source == chunk.source)
+        if any(abs(chunk.start - other.start) < LINES for other in near) or len(chosen) >= MAX_EXCERPTS:
             continue
         lines, _ = sources[chunk.source]
         text = _read_excerpt(lines, chunk)
