@@ -87,8 +87,8 @@ def find_excerpts(
     room = max_chars
     chosen: dict[_Chunk, str] = {}
     for chunk in sorted(chunks, key=lambda chunk: rate(chunk.words), reverse=True)[:MAX_TRIED]:
-        near = (other for other in chosen if other.source == chunk.source)
-        if any(abs(chunk.start - other.start) < LINES for other in near) or len(chosen) >= MAX_EXCERPTS:
+        beside = (other for other in chosen if other.source == chunk.source)
+        if any(abs(chunk.start - other.start) < LINES for other in beside) or len(chosen) >= MAX_EXCERPTS:
             continue
         lines, _ = sources[chunk.source]
         text = _read_excerpt(lines, chunk)

@@ -99,7 +99,7 @@ def is_stub(document: Document, function: Function) -> bool:
     if language.has_indented_blocks:
         return bool(TODO.search(unwritten.comments)) or not unwritten.is_meant()
     if function.statements:
-        return bool(TODO.search(_inside(document, function))) or not unwritten.is_overridden
+        return bool(TODO.search(_inside(document, function))) or unwritten.name not in unwritten.owner.overridden
     if function.is_trivial or _NOOP_NAME.fullmatch(unwritten.name):
         return False
     comment = _inside(document, function)[1:-1].strip()
@@ -220,8 +220,7 @@ class _Unwritten:
         return self.function.path[-1] if self.function.path else ""
 
     @cached_property
-    def owner(self) -> "_Owner":
-        """What it is defined in."""
+    def owner(self) -> _Owner:
         return self.document.derive(_Owner, self.function.path[:-1])
 
     @property
@@ -247,11 +246,6 @@ class _Unwritten:
     def around(self) -> Sequence[Function]:
         """The functions that it is defined in, outermost first."""
         return self.document.derive(_list_around)[self.function]
-
-    @property
-    def is_overridden(self) -> bool:
-        """True if a subclass in this file overrides it."""
-        return self.name in self.owner.overridden
 
     @property
     def is_in_tests(self) -> bool:
@@ -292,15 +286,13 @@ class _Unwritten:
             return True
         if _PROMISE.search(message):
             return False
-        return self.is_overridden or self.name in self.owner.kin.derived or self.is_written_by_decorator
+        return self.name in self.owner.overridden | self.owner.kin.derived or self.is_written_by_decorator
 
     @property
     def is_dispatched(self) -> bool:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
         prefixes = {self.name[: match.end()].encode() for match in re.finditer(r"(?<=[^_])_", self.name)}
-        return bool(self.owner.name) and any(
-            match[1] in prefixes for match in self.document.derive(_find_all, _DISPATCHED)
-        )
+        return bool(self.owner.path) and any(use[1] in prefixes for use in self.document.derive(_find_all, _DISPATCHED))
 
     def is_one_of_many(self, *, raises: bool) -> bool:
         """True if its class is derived or private, and three or more methods of the class have no code either and, as
@@ -318,7 +310,7 @@ class _Unwritten:
             return True
         if not self.is_in_tests or (self.name.startswith("test") and not self.around):
             return False
-        if self.owner.path:
+        if self.around or self.owner.path:
             return bool(self.around)
         return sum(function.is_placeholder for function in self.owner.functions) >= _ALIKE_ON_PURPOSE
 
