@@ -84,8 +84,8 @@ def _read_package(document: Document) -> tuple[Mapping[bytes, set[bytes]], Mappi
         source = document.source if file is None else _read_file(file)
         for match in _DERIVED.finditer(source):
             words = re.findall(_NAME, _NESTED.sub(b" ", match["bases"]))
-            end = _CLASS_END.search(source, source.find(b"\n", match.end()) + 1)
             for owner in owners.intersection(words):
+                end = _CLASS_END.search(source, source.find(b"\n", match.end()) + 1)
                 methods = _METHOD.findall(source, match.end(), end.start() if end else len(source))
                 methods_of.setdefault(owner, set()).update(methods)
         for name in set(_DEFINED.findall(source)):
