@@ -116,15 +116,11 @@ def _drop_copies(text: str, references: Iterable[Reference]) -> Iterator[Referen
     earlier = [_lines_of(text)]
     for reference in references:
         lines = _lines_of(reference.text)
-        if len(lines) >= MIN_LINES and any(_are_copies(lines, others) for others in earlier):
+        shares_most = (len(lines & others) >= COPY_SHARE * len(lines | others) for others in earlier)
+        if len(lines) >= MIN_LINES and any(shares_most):
             continue
         earlier.append(lines)
         yield reference
-
-
-def _are_copies(lines: frozenset[str], others: frozenset[str]) -> bool:
-    """True if two files share at least COPY_SHARE of all their different lines."""
-    return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _lines_of(text: str) -> frozenset[str]:
