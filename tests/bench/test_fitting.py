@@ -35,7 +35,7 @@ def test_fitted_weights_find_what_is_right_in_packages_they_never_saw(
     gaps = write_gaps(tmp_path / "gaps.jsonl", ["ape", "bee", "cat", "dog", "eel", "fox", "gnu"])
     fitting.main(gaps, tmp_path / "out")
     assert "126 lines of packages left out" in capsys.readouterr().out
-    kept = ProposalWeights.of(json.loads((tmp_path / "out").read_text()))
+    kept = ProposalWeights(**json.loads((tmp_path / "out").read_text()))
     text = "".join(BLOCK.format(f"hen{index}") for index in range(6))
     start = text.index("check(value)", text.index("def fhen4"))
     candidates, shares = weigh(Scene.between([text[:start], text[start + len("check(value)") :]], 0, ()), kept)

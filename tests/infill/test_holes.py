@@ -1,6 +1,7 @@
 """From a position, a name or a range to a hole."""
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,12 @@ def test_an_async_function_behind_an_error_is_one(before: str) -> None:
     without_body = Document(f"{before}async def fetch(url):\n".encode(), "python")
     (stub,) = [hole for hole in find_stubs(without_body) if hole.name == "fetch"]
     assert sort_holes(without_body, find_stubs(without_body))[-1] == stub
+
+
+def test_functions_that_never_end_are_read_at_once() -> None:
+    start_s = time.process_time()
+    assert find_stubs(Document(b"function f(a) {\n  g(a);\n" * 2000, "javascript")) == ()
+    assert time.process_time() - start_s < 1.5
 
 
 @pytest.mark.parametrize("end", ["", "def broken(:\n    x = (\n"])

@@ -18,6 +18,7 @@ from midfill_infill.text.document import Document
 
 USER = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always")
 IGNORED = "git ignores it"
+SECRET = "its name is that of a file with secrets"
 
 
 def run(folder: Path, *words: str) -> str:
@@ -115,6 +116,14 @@ def test_links_and_what_they_lead_to(root: Path, tmp_path: Path) -> None:
     (root / "link").symlink_to("src")
     (root / "near").symlink_to("local")
     (tmp_path / "outside").symlink_to(root)
+    (root / "c.txt").touch()
+    (root / ".env").symlink_to("c.txt")
+    (root / "to_secret.py").symlink_to("./src/../.env")
+    (root / ".ssh").symlink_to("src")
+    (root / "keys").symlink_to(".ssh/")
+    assert find_exclusion(root / "to_secret.py") == f"it links to .env, and {SECRET}"
+    assert find_exclusion(root / "keys/b.py") == f"it links to .ssh, and {SECRET}"
+    assert find_exclusion(root / "c.txt") is None
     assert find_exclusion(root / "to_ignored.py") == f"it links to c.py, and {IGNORED}"
     assert find_exclusion(root / "link/b.py") == f"it links to link, and {IGNORED}"
     assert find_exclusion(root / "near/c.py") == IGNORED

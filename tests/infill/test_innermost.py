@@ -1,5 +1,6 @@
 """The innermost function at a cursor, and those around it; what a header is written in; sources that macros break."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,7 @@ def test_what_is_compiled_decides_where_a_folder_has_headers_only(database: str,
     (tmp_path / "compile_commands.json").write_text('[{"file": "elsewhere.cc"}]')  # beyond the repository
     (tmp_path / "repo/.git").mkdir()
     (tmp_path / "repo/build").mkdir()
+    os.mkfifo(tmp_path / "repo/compile_commands.json")
     assert Document.read(header).language == "c"
     (tmp_path / "repo/build/compile_commands.json").write_text(database)
     assert Document.read(header).language == language

@@ -127,7 +127,7 @@ def test_proposals_do_not_depend_on_the_order_of_proposers_or_earlier_requests()
 
 
 def test_the_weights_are_one_file_with_a_number_for_every_column() -> None:
-    kept = ProposalWeights.of(json.loads(PATH.read_text()))
+    kept = ProposalWeights(**json.loads(PATH.read_text()))
     assert kept == shipped_weights() and len(kept.line) > 40
     assert kept.line["line_up"] > 0 and kept.line["renamed"] > 0 > kept.line["unbalanced"]
     assert kept.of_sibling(0.95) >= kept.of_sibling(0.1) > 0

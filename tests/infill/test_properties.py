@@ -24,7 +24,7 @@ FRAGMENTS = [
     b"x = 1",     b"func f() {", b"fn f() {", b"todo!()", b"int f(void) {", b"return", b";", b"pass", b"\\", b"`",
 ]  # fmt: skip
 HEADS = [b"", b"\xef\xbb\xbf", b"# coding: latin-1\n", b"# coding: shift_jis\r\n", b"# coding: cp1252\r"]
-FILLS = st.text("ab(){}[]:;,.'\"\n\t #=\u202e\xe9\r", max_size=24)
+FILLS = st.text("ab(){}[]:;,.'\"\n\t #=\u202e\xe9\r\x0c", max_size=24)
 SOURCES = {language: read_marks(marked)[0] for language, _, marked in [*read_goldens()][::-1]}
 OWN_FILES = [Path(drafts.__file__), Path(outline.__file__), Path(languages.__file__)]
 DISGUISES: dict[str, Callable[[bytes], bytes]] = {

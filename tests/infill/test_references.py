@@ -1,5 +1,6 @@
 """Which texts a fill may count: the rest of its document, files that matter, never one that is left out."""
 
+import json
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -66,6 +67,8 @@ def test_files_by_kind(root: Path) -> None:
 @pytest.mark.parametrize("name, source", [
     ("a.ts", "import { x } from './lib/b'\nimport './side.js'\nexport * from \"./c\"\nimport z from 'react'\n"),
     ("a.js", "const x = require('./lib/b')\nconst { s } = require('./side')\nimport c from './c/index'\n"),
+    ("a.vue", "<script setup>\nimport { x } from './lib/b'\nimport './side'\nimport c from './c'\n</script>\n"),
+    ("a.svelte", "<script>\nimport { x } from './lib/b'\nimport './side'\nimport c from './c'\n</script>\n"),
     ("a.tsx", "import type { x } from './lib/b'\nimport s from './side'\nimport {\n  c,\n} from './c'\n"),
 ])  # fmt: skip
 def test_scripts_import_files(root: Path, name: str, source: str) -> None:
@@ -119,6 +122,16 @@ def test_what_is_no_text_is_passed_over(root: Path) -> None:
     (root / "latin.py").write_bytes("# latin\r\n# coding: latin-1\r\nx = 'é'\r\n".encode("latin-1"))
     found = references_of(root / "own.py")
     assert [reference.text for reference in found] == ["# latin\n# coding: latin-1\nx = 'é'\n"]
+
+
+def test_the_code_of_notebooks_beside(root: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "# b"},
+        {"cell_type": "code", "source": ["x = 1\n", "y"], "outputs": []},
+    ]
+    put(root, {"b.ipynb": json.dumps({"cells": cells, "metadata": {}}), "c.ipynb": "{}", "a.ipynb": "# not read"})
+    (found,) = find_references(Document(b"z = 1\n", "python"), root / "a.ipynb")
+    assert found.text == "x = 1\ny"
 
 
 def test_a_changed_file_is_read_anew(root: Path) -> None:

@@ -291,6 +291,13 @@ def test_a_codec_of_escapes_is_no_encoding(encoding: str) -> None:
     assert result == data.replace(b"...", b"x = 1\n    return x")
 
 
+def test_form_feeds_between_definitions_stay() -> None:
+    document = Document(b"int f(void) {}\r\n\f\r\nint g(void) {}\r\n", "c")
+    (hole,) = (Hole(0, len(document.data) - 2),)
+    answer = document.normalized_text(hole.start_byte, hole.end_byte)
+    assert splice(document, [hole], [answer.replace("void", "\fvoid")]).patch.apply(document.data) == document.data
+
+
 def test_dangerous_characters_of_anchors_survive() -> None:
     source = "def f(rows):\n    for row in rows: \u202e\n    return 1\n"
     document = Document(source.encode(), "python")

@@ -1,6 +1,9 @@
 """What is a stub and what only looks like one: classes that others derive from, hooks, dummies, remarks."""
 
+import os
 import textwrap
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -213,3 +216,25 @@ def test_other_languages_have_base_classes_too() -> None:
     java = f"class A {{\n  void f() {{ {throws.replace('Error', 'UnsupportedOperationException')} }}\n}}\n"
     assert stubs(java, "java") == ["A.f"]
     assert stubs(java + "class B extends A implements C {\n  void f() { g(); }\n}\n", "java") == []
+
+
+def test_a_file_of_many_stubs_takes_no_longer_for_each() -> None:
+    source = "class A(B):\n" + "    def f(x): raise NotImplementedError\n" * 1200
+    start_s = time.process_time()
+    assert stubs(source) == []
+    assert time.process_time() - start_s < 1.5
+
+
+def test_a_package_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "base.py").write_text("class B:\n    def f(x): return 1\n")
+    source = "".join(f"class A{index}(B):\n    def f(x): raise NotImplementedError\n" for index in range(3))
+    listed: list[str] = []
+    walk = os.walk
+
+    def count(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        listed.append(folder)
+        return walk(folder)
+
+    monkeypatch.setattr(os, "walk", count)
+    assert find_stubs(Document(source.encode(), "python", tmp_path / "a.py")) == ()
+    assert len(listed) == 1

@@ -247,5 +247,7 @@ def test_a_git_file_that_names_no_folder_makes_no_repository(tmp_path: Path) -> 
     (tmp_path / ".git").write_text("")
     (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
     assert find_repository(tmp_path).git_folders == ()
+    (tmp_path / ".git").write_text(f"gitdir: {'a' * 300}\n")
+    assert find_repository(tmp_path).git_folders == ()
     (tmp_path / ".git").write_text("gitdir: .\n")
     assert find_repository(tmp_path).git_folders == (tmp_path,)

@@ -62,14 +62,18 @@ def is_dangerous(char: str) -> bool:
 
 
 def clean(text: str, anchors: Sequence[str]) -> DraftText:
-    r"""The text with `\n` line ends and without dangerous characters, which may stay only in anchors."""
+    r"""The text with `\n` line ends and without dangerous characters, which may stay only in anchors; a form feed may
+    begin a line.
+    """
     kept: list[int] = []
     anchor_spans = find_anchors(text, anchors) or []
     for index, char in enumerate(text):
         if char == "\r":
             if text[index + 1 : index + 2] != "\n":
                 kept.append(index)
-        elif not is_dangerous(char) or any(start <= index < end for start, end in anchor_spans):
+        elif not is_dangerous(char) or (char == "\f" and text[index - 1 : index] == "\n"):
+            kept.append(index)
+        elif any(start <= index < end for start, end in anchor_spans):
             kept.append(index)
     cleaned = "".join(text[index] for index in kept).replace("\r", "\n")
     return DraftText(cleaned, tuple(kept))

@@ -29,7 +29,6 @@ from midfill_infill.answers.overlaps import Before, Behind, cut_both, cut_frame,
 from midfill_infill.answers.plain import cut_repeated_above, cut_repeated_below, is_prose, move_to_hole
 from midfill_infill.answers.trials import Trials
 from midfill_infill.answers.wrapping import has_fence, unwrap
-from midfill_infill.syntax.margins import list_openers
 from midfill_infill.syntax.outline import find_own
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
@@ -197,7 +196,7 @@ class _Answer:
         """The indentations of the blocks around the hole's own, the innermost first."""
         lines = self.document.lines
         line = self._line_number + ("\n" in self.hole.lead)  # the fill may begin on the line below
-        openers = list_openers(lines, line, columns_of(self.hole.indent))
+        openers = lines.list_openers(line, columns_of(self.hole.indent))
         return [lines.indent(opener).replace(b"\f", b"").decode("ascii") for opener in openers]
 
     @cached_property

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -49,27 +49,6 @@ class _Chunk:
     start: int
     words: frozenset[str]
 
-    def overlaps(self, other: "_Chunk") -> bool:
-        """True if both chunks have lines in common."""
-        return self.source == other.source and abs(self.start - other.start) < LINES
-
-
-@dataclass(frozen=True)
-class _Rating:
-    """Rates texts by the `rarity` of the words that they share with the lines around holes."""
-
-    rarity: Mapping[str, float]
-
-    def rate(self, words: frozenset[str]) -> float:
-        """The rating of a text with these words, as `find_excerpts` explains it."""
-        shared = sum(self.rarity[word] for word in sorted(words & self.rarity.keys()))
-        return shared / math.sqrt(USUAL_WORDS + len(words))
-
-    def rate_text(self, text: str) -> float:
-        """The rating of an excerpt, by its first LINES lines alone, because only so many of a chunk are compared."""
-        lines = text.split("\n")[:LINES]
-        return self.rate(frozenset(_WORD.findall("\n".join(lines))))
-
 
 def find_excerpts(
     around: Sequence[str],
@@ -99,23 +78,27 @@ def find_excerpts(
             if not words.isdisjoint(hole_words):
                 chunks.append(_Chunk(source, start, words))
                 frequency.update(words & hole_words)
-    rating = _Rating({word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()})
+    rarity = {word: math.log1p(len(chunks) / (1 + count)) for word, count in frequency.items()}
 
-    def rate(chunk: _Chunk) -> float:
-        return rating.rate(chunk.words)
+    def rate(words: frozenset[str]) -> float:
+        shared = sum(rarity[word] for word in sorted(words & rarity.keys()))
+        return shared / math.sqrt(USUAL_WORDS + len(words))
 
     room = max_chars
     chosen: dict[_Chunk, str] = {}
-    for chunk in sorted(chunks, key=rate, reverse=True)[:MAX_TRIED]:
-        if any(chunk.overlaps(other) for other in chosen) or len(chosen) >= MAX_EXCERPTS:
+    for chunk in sorted(chunks, key=lambda chunk: rate(chunk.words), reverse=True)[:MAX_TRIED]:
+        beside = (other for other in chosen if other.source == chunk.source)
+        if any(abs(chunk.start - other.start) < LINES for other in beside) or len(chosen) >= MAX_EXCERPTS:
             continue
         lines, _ = sources[chunk.source]
         text = _read_excerpt(lines, chunk)
         if len(text) <= room:
             room -= len(text)
             chosen[chunk] = text
-    min_score = STAYS * sum(map(rate, chosen))
-    if last and chosen and sum(map(len, last)) <= max_chars and sum(map(rating.rate_text, last)) >= min_score:
+    min_score = STAYS * sum(rate(chunk.words) for chunk in chosen)
+    # Only so many lines of a chunk are compared.
+    last_words = (frozenset(_WORD.findall("\n".join(text.split("\n")[:LINES]))) for text in last)
+    if last and chosen and sum(map(len, last)) <= max_chars and sum(map(rate, last_words)) >= min_score:
         found_again = _find_again(last, [*references, *far, far_behind])
         if found_again is not None:
             return found_again

@@ -94,6 +94,6 @@ _find_include = partial(_find_relative, _INCLUDE, ())
 # By language: from the text of import statements, the file's folder and the root to the imported files.
 _FINDERS: Final[dict[str, Callable[[str, Path, Path], Iterator[Path]]]] = {
     "python": _find_python,
-    **dict.fromkeys(("javascript", "typescript", "tsx"), _find_script),
+    **dict.fromkeys(("javascript", "typescript", "tsx", "vue", "svelte"), _find_script),
     **dict.fromkeys(("c", "cpp"), _find_include),
 }

@@ -15,7 +15,8 @@ from midfill_infill.context.neighbors import find_neighbors
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language
 from midfill_infill.repository import exclusions
-from midfill_infill.text.document import Document
+from midfill_infill.text.document import Document, read_bytes
+from midfill_infill.text.notebook import SUFFIX, Notebook
 
 MAX_REFERENCES: Final = 32
 MAX_CHARS: Final = 256 * 1024  # of all related files together
@@ -62,18 +63,19 @@ def read_text(path: Path) -> str | None:
 def _read_text(path: Path, changed_ns: int, size: int) -> str | None:
     """As `read_text`, cached. Time and size, which it ignores, make a file with a new content or mode miss it."""
     try:
-        return show_text(Document.read(path).data, path)
+        return show_text(read_bytes(path), path)
     except MidfillError:
         return None
 
 
 def show_text(data: bytes, path: Path) -> str | None:
     """As `read_text`, for a file that holds `data`."""
+    kind: type[Document] = Notebook if path.suffix == SUFFIX else Document
     try:
-        document = Document(data, find_language(path, data), path)
+        document = kind.from_bytes(data, path, find_language(path))  # its language tells its encoding alone
     except MidfillError:
         return None
-    return document.normalized_text(0, len(data))[:MAX_FILE_CHARS]
+    return document.normalized_text(0, len(document.data))[:MAX_FILE_CHARS]
 
 
 def find_references(
@@ -114,15 +116,11 @@ def _drop_copies(text: str, references: Iterable[Reference]) -> Iterator[Referen
     earlier = [_lines_of(text)]
     for reference in references:
         lines = _lines_of(reference.text)
-        if len(lines) >= MIN_LINES and any(_are_copies(lines, others) for others in earlier):
+        shares_most = (len(lines & others) >= COPY_SHARE * len(lines | others) for others in earlier)
+        if len(lines) >= MIN_LINES and any(shares_most):
             continue
         earlier.append(lines)
         yield reference
-
-
-def _are_copies(lines: frozenset[str], others: frozenset[str]) -> bool:
-    """True if two files share at least COPY_SHARE of all their different lines."""
-    return len(lines & others) >= COPY_SHARE * len(lines | others)
 
 
 def _lines_of(text: str) -> frozenset[str]:

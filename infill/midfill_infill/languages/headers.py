@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -80,9 +81,9 @@ def _find_compiled(path: Path) -> tuple[Path, ...]:
                 status = database.stat()
             except OSError:
                 continue
-            names = _read_database(database, status.st_ctime_ns) if status.st_size <= _MAX_DATABASE_BYTES else ()
-            if names:
-                return names
+            if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_DATABASE_BYTES:
+                if names := _read_database(database, status.st_ctime_ns):
+                    return names
         if (folder / ".git").exists():
             break
     return ()

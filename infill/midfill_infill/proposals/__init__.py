@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import Final
 
 from midfill_infill.answers.draft import is_dangerous
@@ -28,20 +29,12 @@ def propose(names: Sequence[str], around: Surroundings, index: int) -> list[Prop
     """
     if around.holes[index].anchors or len(around.holes) > MAX_HOLES:
         return []
+    proposals = chain.from_iterable(find_proposer(name)(around, index) for name in names)
     best: dict[str, Proposal] = {}
-    for name in names:
-        for proposal in find_proposer(name)(around, index):
-            if not is_safe(proposal.text):
-                continue
-            earlier = best.setdefault(proposal.text, proposal)
-            if _rank(proposal) < _rank(earlier):
-                best[proposal.text] = proposal
+    for proposal in sorted(proposals, key=lambda proposal: (-proposal.certainty, proposal.origin)):
+        if is_safe(proposal.text):
+            best.setdefault(proposal.text, proposal)
     return sorted(best.values(), key=lambda proposal: (-proposal.certainty, proposal.text))[:MAX_PROPOSALS]
-
-
-def _rank(proposal: Proposal) -> tuple[float, str]:
-    """A sort key of proposals: the most certain first; of equally certain ones, in the order of their origins."""
-    return -proposal.certainty, proposal.origin
 
 
 def is_safe(text: str) -> bool:

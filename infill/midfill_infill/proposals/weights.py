@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 PATH: Final = Path(__file__).with_name("weights.json")
 
@@ -22,12 +22,6 @@ class ProposalWeights:
     body_odds: float
     siblings: Sequence[tuple[float, float]]
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "ProposalWeights":
-        """The weights from the object of the JSON file."""
-        siblings = [tuple(pair) for pair in values["siblings"]]
-        return cls(**(values | {"siblings": siblings}))
-
     def as_body(self, certainty: float) -> float:
         """Turns the certainty that a line is right into the certainty that it is right as a whole body."""
         odds = self.body_odds * certainty / (1 - certainty + 1e-9)
@@ -43,4 +37,4 @@ class ProposalWeights:
 
 @cache
 def shipped_weights() -> ProposalWeights:
-    return ProposalWeights.of(json.loads(PATH.read_text(encoding="utf-8")))
+    return ProposalWeights(**json.loads(PATH.read_text(encoding="utf-8")))

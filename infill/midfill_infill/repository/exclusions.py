@@ -34,6 +34,7 @@ _SOURCE_FILE: Final = re.compile(r"secrets\.py|Secrets?\.(?:java|kt|cs|scala|swi
 # For so long an answer of git counts while none of the files in `_Folder.stamp` has changed.
 REFRESH_S: Final = 60.0
 _MAX_NUM_ANSWERS: Final = 4096
+_MAX_NUM_LINKS: Final = 40  # as many as Linux follows
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,27 @@ def _explain(path: Path, name: str, reason: str) -> str:
 
 
 def _list_names(path: str, stamps: Stamps) -> list[str]:
-    """All names that may exclude a file: its path without links in the folder, these links, and what it links to."""
+    """All names that may exclude a file: its path without links in the folder, each link on the way to the file, and
+    the file that these lead to.
+    """
     folder, name = os.path.split(path)
     real = _find_folder(folder, stamps).real
     names = [os.path.join(real, name)]
-    if real != folder:
-        links = [above for above in (*map(str, Path(folder).parents), folder) if os.path.islink(above)]
-        names += [os.path.join(os.path.realpath(os.path.dirname(link)), os.path.basename(link)) for link in links]
-    if os.path.islink(path):
-        names.append(os.path.realpath(path))
+    if real != folder or os.path.islink(path):
+        names += [*_follow_links(path), os.path.realpath(path)]
     return names
+
+
+def _follow_links(path: str) -> Iterator[str]:
+    """Yields the links that the system follows for `path`, each by its path without links in the folder."""
+    for _ in range(_MAX_NUM_LINKS):
+        above = [path, *map(str, Path(path).parents)]
+        link = next(filter(os.path.islink, reversed(above)), None)
+        if link is None:
+            return
+        yield link
+        target = os.path.join(os.path.dirname(link), os.readlink(link))
+        path = os.path.normpath(target + path[len(link) :])
 
 
 def _find_place(path: str, stamps: Stamps) -> _Place | None:

@@ -41,12 +41,12 @@ def find_repository(start: Path) -> Repository:
 
 def _git_dir(entry: Path) -> Path | None:
     """The git directory that `.git` is, or that it names as a file (worktree, submodule); None if it does neither."""
-    if entry.is_dir() and (entry / "HEAD").exists():
+    if os.path.exists(entry / "HEAD"):  # `Path` would raise an error for what may not be read
         return entry
-    if not entry.is_file():
+    if not os.path.isfile(entry) or not os.access(entry, os.R_OK):
         return None
     label, _, named = entry.read_text(errors="replace").partition(":")
     if label != "gitdir":
         return None
     folder = Path(os.path.realpath(entry.parent / named.strip()))
-    return folder if (folder / "HEAD").exists() else None
+    return folder if os.path.exists(folder / "HEAD") else None

@@ -3,7 +3,8 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -26,6 +27,10 @@ _KINDS: Final = {
     "Interface": re.compile(_DOCSTRING_START + rb"\s*(\w+\s+){0,2}(?i:interface|protocol)\s+(for|of|to|that)\b"),
     "Null": re.compile(_DOCSTRING_START + rb"\s*(\w+\s+)?(?i:no-?op|placeholder|dummy)\b"),
 }
+_NAME: Final = rb"[\w\x80-\xff]+"
+_DEFINED: Final = re.compile(rb"class\s+(%b)" % _NAME)
+_DERIVED: Final = re.compile(rb"class\s+\w+\s*\((?P<bases>(?:[^()]++|\([^()]*\))*+)\)\s*:")
+_NESTED: Final = re.compile(rb"\([^()]*\)")
 _METHOD: Final = re.compile(rb"(?m)^[ \t]+(?:async[ \t]+)?def[ \t]+(\w+)")
 _CLASS_END: Final = re.compile(rb"(?m)^(?=[^\s#)\]}])")
 
@@ -41,75 +46,82 @@ class Kin:
 
 def find_bases(document: Document, owner: str) -> frozenset[str]:
     """The words in the list of bases of class `owner`, and the kinds of class that its docstring states."""
-    words: set[str] = set()
-    for name, bases in document.derive(_read_classes):
-        if name == owner:
-            words |= bases
-    return frozenset(words - {"object"})
+    return document.derive(_read_classes).get(owner, frozenset()) - {"object"}
 
 
-def is_overridden(document: Document, owner: str, method: str) -> bool:
-    """True if a direct or indirect subclass of `owner` in the document has the method."""
+def find_overridden(document: Document, owner: str) -> frozenset[str]:
+    """The names of the methods that direct or indirect subclasses of `owner` in the document have."""
     classes = document.derive(_read_classes)
     family = {owner}
     size = 0
     while len(family) > size:
         size = len(family)
-        family |= {name for name, bases in classes if bases & family}
-    methods = {function.path[-2:] for function in outline(document).functions}
-    return any((name, method) in methods for name in family - {owner})
+        family |= {name for name, bases in classes.items() if not bases.isdisjoint(family)}
+    subclasses = {(name,) for name in family - {owner}}
+    functions = outline(document).functions if subclasses else ()
+    return frozenset(function.path[-1] for function in functions if function.path[-2:-1] in subclasses)
 
 
 def find_kin(document: Document, owner: str) -> Kin:
     """The relatives of class `owner` in the document and in the files of its package, up to `MAX_FILES` files."""
+    methods_of, files_of = document.derive(_read_package)
+    derived = methods_of.get(owner.encode())
     bases = find_bases(document, owner)
-    base_definition = re.compile(rb"class\s+(?:%b)\b[^:]*:" % b"|".join(re.escape(name.encode()) for name in bases))
-    derived: set[bytes] = set()
-    inherited: set[str] = set()
-    is_base = False
-    for source in chain((document.source,), _read_package(document.path)):
-        for methods in _list_derived(source, owner):
-            is_base = True
-            derived.update(methods)
-        if bases and base_definition.search(source):
-            for function in read_outline(require_syntax(document), source).functions:
-                is_method = len(function.path) > 1 and function.path[-2] in bases
-                if is_method and function.statements and not (function.is_placeholder or function.is_deliberate):
-                    inherited.add(function.path[-1])
-    return Kin(is_base, frozenset(name.decode() for name in derived), frozenset(inherited))
+    files = chain.from_iterable(files_of.get(base.encode(), ()) for base in bases)
+    methods = chain.from_iterable(document.derive(_read_methods, file) for file in dict.fromkeys(files))
+    inherited = frozenset(method for name, method in methods if name in bases)
+    return Kin(derived is not None, frozenset(name.decode() for name in derived or ()), inherited)
 
 
-def _list_derived(source: bytes, owner: str) -> Iterator[list[bytes]]:
-    """For each class in a Python source that derives from `owner`: the names of its methods."""
-    name = owner.encode()
-    if name not in source:
-        return
-    derives = rb"class\s+\w+\s*\((?:[^()]|\([^()]*\))*\b" + re.escape(name) + rb"\b(?:[^()]|\([^()]*\))*\)\s*:"
-    for match in re.finditer(derives, source):
-        body_start = source.find(b"\n", match.end()) + 1
-        end = _CLASS_END.search(source, body_start)
-        yield _METHOD.findall(source, match.end(), end.start() if end else len(source))
+def _read_package(document: Document) -> tuple[Mapping[bytes, set[bytes]], Mapping[bytes, list[str | None]]]:
+    """For classes of the document by their names the methods of all subclasses in its package; for all classes of the
+    package the files that define one of that name, where None is the document.
+    """
+    owners = {function.path[-2].encode() for function in outline(document).functions if len(function.path) > 1}
+    methods_of: dict[bytes, set[bytes]] = {}
+    files_of: dict[bytes, list[str | None]] = defaultdict(list)
+    for file in chain((None,), islice(_list_package(document.path), MAX_FILES)):
+        source = document.source if file is None else _read_file(file)
+        for match in _DERIVED.finditer(source):
+            words = re.findall(_NAME, _NESTED.sub(b" ", match["bases"]))
+            for owner in owners.intersection(words):
+                end = _CLASS_END.search(source, source.find(b"\n", match.end()) + 1)
+                methods = _METHOD.findall(source, match.end(), end.start() if end else len(source))
+                methods_of.setdefault(owner, set()).update(methods)
+        for name in set(_DEFINED.findall(source)):
+            files_of[name].append(file)
+    return methods_of, files_of
 
 
-def _read_package(path: Path | None) -> Iterator[bytes]:
-    """The contents of the Python files in the folder of `path` and, if that is a package, in the whole package. Leaves
-    out links, large and unreadable files.
+def _read_methods(document: Document, file: str | None) -> frozenset[tuple[str, str]]:
+    """The names of the methods in a file of a document's package that have code, each behind that of its class."""
+    parts = outline(document)
+    if file is not None:
+        parts = read_outline(require_syntax(document), _read_file(file))
+    methods = (function for function in parts.functions if len(function.path) > 1 and function.statements)
+    written = (method for method in methods if not (method.is_placeholder or method.is_deliberate))
+    return frozenset((method.path[-2], method.path[-1]) for method in written)
+
+
+def _read_file(file: str) -> bytes:
+    """The content of a file; nothing of a link, a large or an unreadable file."""
+    try:
+        status = os.lstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+            return b""
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError:
+        return b""
+
+
+def _list_package(path: Path | None) -> Iterator[str]:
+    """The Python files in the folder of `path`; if it is a package, also of its subfolders, then of the packages around
+    it.
     """
     if path is None:
         return
     folder = os.path.dirname(os.path.abspath(path))
-    for file in islice(_list_package(folder), MAX_FILES):
-        try:
-            status = os.lstat(file)
-            if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES:
-                with open(file, "rb") as opened:
-                    yield opened.read()
-        except OSError:
-            continue
-
-
-def _list_package(folder: str) -> Iterator[str]:
-    """The Python files of a folder; if it is a package, also of its subfolders, then of the packages around it."""
     is_package = _is_package(folder)
     listed = ""
     top = folder
@@ -130,14 +142,15 @@ def _is_package(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, "__init__.py"))
 
 
-def _read_classes(document: Document) -> tuple[tuple[str, frozenset[str]], ...]:
-    """The name of each class of the document with the words of its bases and the kinds that its docstring states."""
-    classes: list[tuple[str, frozenset[str]]] = []
+def _read_classes(document: Document) -> Mapping[str, frozenset[str]]:
+    """By the name of each class of the document: the words of its bases and the kinds that its docstring states."""
+    classes: dict[str, frozenset[str]] = {}
     for match in _CLASS.finditer(document.source):
         listed = match["python"] or match["others"] or b""
         bases = set(re.findall(r"\w+", listed.decode("utf-8", "replace")))
         for kind, docstring in _KINDS.items():
             if docstring.match(document.source, match.end()):
                 bases.add(kind)
-        classes.append((match["name"].decode(), frozenset(bases)))
-    return tuple(classes)
+        name = match["name"].decode()
+        classes[name] = classes.get(name, frozenset()) | bases
+    return classes

@@ -1,11 +1,9 @@
-"""Tells by indentation what blocks are around a line, and which lines may stand at the margin. Knows no tree."""
+"""Tells which lines may stand at the margin, whatever block is around them. Knows no tree."""
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from midfill_infill.languages import Language
-from midfill_infill.text.lines import Lines
 
 _COMMENT: Final = re.compile(rb"\s*(?://|/\*|\*/|\*\s|\*$)")
 _MARGINAL: Final = re.compile(
@@ -24,16 +22,3 @@ def tells_indent(language: Language, content: bytes) -> bool:
 def is_at_level(language: Language, content: bytes) -> bool:
     """True unless a line is a directive or a label, which stand at the margin whatever is around them."""
     return language.has_indented_blocks or not _MARGINAL.match(content)
-
-
-def list_openers(lines: Lines, line: int, columns: int) -> Iterator[int]:
-    """The numbers of the lines above `line` that open the blocks around it, innermost first. It is indented by
-    `columns`.
-    """
-    outer = columns
-    for above in range(line - 1, -1, -1):
-        if outer == 0:
-            return
-        if not lines.is_blank(above) and lines.columns(above) < outer:
-            outer = lines.columns(above)
-            yield above

@@ -1,12 +1,14 @@
 """Reads the outline of a document once: functions, scopes and imports, also functions that a syntax error hides."""
 
 import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import Language
 from midfill_infill.syntax.captures import Function, Outline, Span, read_outline
-from midfill_infill.syntax.margins import list_openers
 from midfill_infill.text.document import Document
 from midfill_infill.text.lines import Lines
 from midfill_infill.text.spans import Hole
@@ -56,6 +58,7 @@ def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
     kept = sound if language.has_indented_blocks else broken.functions
     functions = {function.head: function for function in kept}
     sound_names = {lines.at(function.head): function.path[-1] for function in sound if function.path}
+    closings = {} if language.has_indented_blocks else _list_closings(lines)
     for line in range(len(lines)):
         match = re.match(language.header, lines.content(line))
         if match is None:
@@ -67,7 +70,7 @@ def recover(language: Language, lines: Lines, broken: Outline) -> Outline:
         if language.has_indented_blocks:
             found: Function | None = _read_indented(language, lines, line, name)
         else:
-            found = _read_block(language, lines, line)
+            found = _read_block(language, lines, line, closings)
         if found is not None:
             functions[found.head] = found
     return replace(broken, functions=tuple(functions[head] for head in sorted(functions)))
@@ -90,17 +93,29 @@ def _read_indented(language: Language, lines: Lines, line: int, name: str) -> Fu
     return replace(broken, start=lines.first_char(first), end=end)
 
 
-def _read_block(language: Language, lines: Lines, line: int) -> Function | None:
+def _list_closings(lines: Lines) -> Mapping[int, Sequence[int]]:
+    """The numbers of the lines that begin with a closing brace, by their columns."""
+    closings: dict[int, list[int]] = defaultdict(list)
+    for line in range(len(lines)):
+        if lines.content(line).lstrip().startswith(b"}"):
+            closings[lines.columns(line)].append(line)
+    return closings
+
+
+def _read_block(language: Language, lines: Lines, line: int, closings: Mapping[int, Sequence[int]]) -> Function | None:
     """The function whose header is on `line`, read from there to the line that closes its block; None if these lines do
     not parse.
     """
-    columns = lines.columns(line)
-    for last in range(line, len(lines)):
-        content = lines.content(last).strip()
-        if content.endswith(b"}") if last == line else content.startswith(b"}") and lines.columns(last) <= columns:
-            break
-    else:
-        return None
+    last = line
+    if not lines.content(line).rstrip().endswith(b"}"):
+        ends = [
+            numbers[index]
+            for columns, numbers in closings.items()
+            if columns <= lines.columns(line) and (index := bisect_right(numbers, line)) < len(numbers)
+        ]
+        if not ends:
+            return None
+        last = min(ends)
     offset = lines.start(line)
     read = read_outline(language, lines.data[offset : lines.end(last)])
     if read.has_error or not read.functions:
@@ -122,7 +137,7 @@ def _outer_names(language: Language, lines: Lines, line: int) -> tuple[str, ...]
     """The names of the functions and classes around a line, by their header lines."""
     assert language.scope_header is not None
     names: list[str] = []
-    for opener in list_openers(lines, line, lines.columns(line)):
+    for opener in lines.list_openers(line, lines.columns(line)):
         header = re.match(language.scope_header, lines.content(opener))
         if header is not None:
             names.append(header.group(1).decode("utf-8", "replace"))

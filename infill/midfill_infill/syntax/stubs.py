@@ -1,13 +1,14 @@
 """Decides which functions are stubs and which only look like one. Knows words and classes, no grammar."""
 
 import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from midfill_infill.syntax.captures import Function
-from midfill_infill.syntax.classes import Kin, find_bases, find_kin, is_overridden
-from midfill_infill.syntax.margins import list_openers
+from midfill_infill.syntax.classes import Kin, find_bases, find_kin, find_overridden
 from midfill_infill.syntax.outline import outline, require_syntax
 from midfill_infill.text.document import Document
 
@@ -63,8 +64,14 @@ _LINTER_COMMENT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\
 _CHECKED_ONLY: Final = re.compile(
     rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
-# Code that reads a function's signature, annotations or code object, or passes it to a decorator; `{0}` is its name.
-_SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)|(?m:^[ \t]*@[\w.]+\({0}\b)"
+_NAME: Final = rb"[\w\x80-\xff]+"
+# Code that reads a function's signature, annotations or code object, or passes it to a decorator.
+_SIGNATURE_USE: Final = re.compile(
+    rb"(?<![\w\x80-\xff])(%b)\.__(?:annotations|code|signature)__|Signal\((%b)\)|(?m:^[ \t]*@[\w.]+\((?=(%b)))"
+    % (_NAME, _NAME, _NAME)
+)
+# The first part of a method's name to which code adds the rest, as in `"do_" + name`.
+_DISPATCHED: Final = re.compile(rb"""["']([^\s"'{%]+_)(?=["'{%])""")
 _DECORATOR: Final = re.compile(rb"(?m)^[ \t]*@((?:[A-Z]\w*\.)*\w+)\b(?!\.)")
 # Decorators of functions whose code users write, however many functions have them.
 _ORDINARY_DECORATORS: Final = frozenset(
@@ -92,7 +99,7 @@ def is_stub(document: Document, function: Function) -> bool:
     if language.has_indented_blocks:
         return bool(TODO.search(unwritten.comments)) or not unwritten.is_meant()
     if function.statements:
-        return bool(TODO.search(_inside(document, function))) or not unwritten.is_overridden
+        return bool(TODO.search(_inside(document, function))) or unwritten.name not in unwritten.owner.overridden
     if function.is_trivial or _NOOP_NAME.fullmatch(unwritten.name):
         return False
     comment = _inside(document, function)[1:-1].strip()
@@ -118,6 +125,89 @@ def _has_code(function: Function) -> bool:
 
 
 @dataclass(frozen=True)
+class _Owner:
+    """The class or function at `path` in which functions are defined, or the module, whose path is empty, and what its
+    file says about it. A document has one for each path.
+    """
+
+    document: Document
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path[-1] if self.path else ""
+
+    @cached_property
+    def functions(self) -> Sequence[Function]:
+        """The named functions that are defined in it."""
+        return self.document.derive(_group_by_owner)[self.path]
+
+    @cached_property
+    def bases(self) -> frozenset[str]:
+        """The names of the class's bases, and "Interface" or "Null" if the class's docstring says that it is one."""
+        return find_bases(self.document, self.name)
+
+    @cached_property
+    def overridden(self) -> frozenset[str]:
+        """The methods that subclasses in this file have."""
+        return find_overridden(self.document, self.name) if self.path else frozenset()
+
+    @cached_property
+    def kin(self) -> Kin:
+        """The relatives of the class in the package."""
+        return find_kin(self.document, self.name) if self.path else Kin()
+
+    @cached_property
+    def has_code(self) -> bool:
+        return any(map(_has_code, self.functions))
+
+    @cached_property
+    def num_empty(self) -> Counter[bool]:
+        """How many functions without code raise an error, and how many do not."""
+        empty = (function for function in self.functions if not _has_code(function))
+        return Counter(_RAISE.match(_inside(self.document, function)) is not None for function in empty)
+
+
+def _group_by_owner(document: Document) -> Mapping[tuple[str, ...], list[Function]]:
+    """The named functions of a document by the path of what they are defined in."""
+    groups: dict[tuple[str, ...], list[Function]] = defaultdict(list)
+    for function in outline(document).functions:
+        if function.path:
+            groups[function.path[:-1]].append(function)
+    return groups
+
+
+def _list_around(document: Document) -> Mapping[Function, list[Function]]:
+    """For each function of a document those that it is defined in, outermost first."""
+    around: dict[Function, list[Function]] = {}
+    open_functions: list[Function] = []
+    for function in outline(document).functions:
+        open_functions = [outer for outer in open_functions if outer.end > function.head]
+        around[function] = [
+            outer for outer in open_functions if outer.head < function.head and function.end <= outer.end
+        ]
+        open_functions.append(function)
+    return around
+
+
+def _find_all(document: Document, pattern: re.Pattern[bytes]) -> Sequence[re.Match[bytes]]:
+    """All matches of `pattern` in a document, found once."""
+    return list(pattern.finditer(document.source))
+
+
+def _find_marks(document: Document) -> frozenset[bytes]:
+    """The decorators that decorate five or more functions of a document, all without code."""
+    num_decorated: Counter[bytes] = Counter()
+    ordinary = set(_ORDINARY_DECORATORS)
+    for function in outline(document).functions:
+        names = set(_DECORATOR.findall(_decorators(document, function)))
+        num_decorated.update(names)
+        if _has_code(function):
+            ordinary |= names
+    return frozenset(name for name, count in num_decorated.items() if count >= _MANY_DECORATED) - ordinary
+
+
+@dataclass(frozen=True)
 class _Unwritten:
     """A function whose body has at most a placeholder, and what its file says about it. "It" below is the function."""
 
@@ -129,12 +219,9 @@ class _Unwritten:
         """Its own name; empty for an anonymous function."""
         return self.function.path[-1] if self.function.path else ""
 
-    @property
-    def owner(self) -> str:
-        """The class or function that it is defined in; empty for a function of the module."""
-        if len(self.function.path) < 2:
-            return ""
-        return self.function.path[-2]
+    @cached_property
+    def owner(self) -> _Owner:
+        return self.document.derive(_Owner, self.function.path[:-1])
 
     @property
     def decorators(self) -> bytes:
@@ -156,39 +243,9 @@ class _Unwritten:
         return lines.end(lines.at(max(self.function.head, self.function.end - 1)))
 
     @cached_property
-    def functions(self) -> tuple[Function, ...]:
-        return outline(self.document).functions
-
-    @cached_property
-    def around(self) -> list[Function]:
+    def around(self) -> Sequence[Function]:
         """The functions that it is defined in, outermost first."""
-        head, end = self.function.head, self.function.end
-        return [outer for outer in self.functions if outer.head < head and end <= outer.end]
-
-    @cached_property
-    def methods(self) -> list[Function]:
-        """All methods of its class, including itself."""
-        owner = self.function.path[:-1]
-        if not owner:
-            return []
-        return [function for function in self.functions if function.path[:-1] == owner]
-
-    @cached_property
-    def bases(self) -> frozenset[str]:
-        """The names of its class's bases, and "Interface" or "Null" if the class's docstring says that it is one."""
-        return find_bases(self.document, self.owner)
-
-    @property
-    def is_overridden(self) -> bool:
-        """True if a subclass in this file overrides it."""
-        return bool(self.owner) and is_overridden(self.document, self.owner, self.name)
-
-    @property
-    def kin(self) -> Kin:
-        """The relatives of its class in the package."""
-        if not self.owner:
-            return Kin()
-        return self.document.derive(find_kin, self.owner)
+        return self.document.derive(_list_around)[self.function]
 
     @property
     def is_in_tests(self) -> bool:
@@ -209,9 +266,10 @@ class _Unwritten:
             return True
         if code.startswith(b"..."):
             return self.is_signature()
-        if raised and self.is_in_tests and (self.around or (self.owner and not self.owner.startswith("Test"))):
+        is_in_dummy = self.around or (self.owner.name and not self.owner.name.startswith("Test"))
+        if raised and self.is_in_tests and is_in_dummy:
             return True
-        if (self.owner or not raised) and self.is_for_others():
+        if (self.owner.name or not raised) and self.is_for_others():
             return True
         if any(map(_BRANCH.match, self.openers)) or self.is_dispatched or self.is_one_of_many(raises=bool(raised)):
             return True
@@ -220,7 +278,7 @@ class _Unwritten:
         is_allowed = self.may_refuse() if raised else self.may_be_empty()
         if is_allowed:
             return True
-        return self.kin.is_base or self.name in self.kin.inherited
+        return self.owner.kin.is_base or self.name in self.owner.kin.inherited
 
     def is_message_meant(self, message: bytes) -> bool:
         """True if the message of its error does not say that code is to come."""
@@ -228,64 +286,54 @@ class _Unwritten:
             return True
         if _PROMISE.search(message):
             return False
-        return self.is_overridden or self.name in self.kin.derived or self.is_written_by_decorator
+        return self.name in self.owner.overridden | self.owner.kin.derived or self.is_written_by_decorator
 
     @property
     def is_dispatched(self) -> bool:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
-        if not self.owner:
-            return False
-        prefixes = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)]
-        if not prefixes:
-            return False
-        alternatives = "|".join(map(re.escape, prefixes)).encode()
-        return re.search(rb"""["'](?:""" + alternatives + rb""")["'{%]""", self.document.source) is not None
+        prefixes = {self.name[: match.end()].encode() for match in re.finditer(r"(?<=[^_])_", self.name)}
+        return bool(self.owner.path) and any(use[1] in prefixes for use in self.document.derive(_find_all, _DISPATCHED))
 
     def is_one_of_many(self, *, raises: bool) -> bool:
         """True if its class is derived or private, and three or more methods of the class have no code either and, as
         `raises` says of this one, raise or do not.
         """
-        if not self.bases and not self.owner.startswith("_"):
+        if not self.owner.bases and not self.owner.name.startswith("_"):
             return False
-        num_alike = 0
-        for method in self.methods:
-            if method.is_placeholder or not method.statements:
-                num_alike += raises == bool(_RAISE.match(_inside(self.document, method)))
-        return num_alike >= _ALIKE_ON_PURPOSE
+        return self.owner.num_empty[raises] >= _ALIKE_ON_PURPOSE
 
     def is_signature(self) -> bool:
         """True if `...` suffices, because it is an interface's method or, in a test file, a dummy or one of many."""
-        if "Interface" in self.bases or self.has_signatures:
+        if "Interface" in self.owner.bases or self.has_signatures:
             return True
-        if self.owner and _TYPES_FILE.fullmatch(self.document.name):
+        if self.owner.name and _TYPES_FILE.fullmatch(self.document.name):
             return True
         if not self.is_in_tests or (self.name.startswith("test") and not self.around):
             return False
-        if self.around:
-            return True
-        alike = [function for function in self.functions if len(function.path) == 1 and function.is_placeholder]
-        return len(self.function.path) == 1 and len(alike) >= _ALIKE_ON_PURPOSE
+        if self.around or self.owner.path:
+            return bool(self.around)
+        return sum(function.is_placeholder for function in self.owner.functions) >= _ALIKE_ON_PURPOSE
 
     @property
     def has_signatures(self) -> bool:
         """True if its class has signatures only: all methods are one's overloads, or a comment in the class says so."""
-        if len(self.methods) > 1 and all(method.path == self.function.path for method in self.methods):
+        methods = self.owner.functions if self.owner.path else ()
+        if len(methods) > 1 and all(method.path == self.function.path for method in methods):
             return True
-        head, owner = self.function.head, self.owner
-        for (start, end), name in outline(self.document).scopes:
-            if name == owner and start < head < end:
-                if _CHECKED_ONLY.search(self.document.source, start, head):
+        head = self.function.head
+        for comment in self.document.derive(_find_all, _CHECKED_ONLY):
+            for (start, end), name in outline(self.document).scopes:
+                if name == self.owner.name and start < comment.end() <= head < end:
                     return True
         return False
 
     @property
     def is_signature_source(self) -> bool:
         """True if later code reads its signature, annotations or code object, or passes it to a decorator."""
-        if not self.name:
-            return False
-        use = re.compile(_SIGNATURE_USE.format(re.escape(self.name)).encode())
-        end = max((outer.end for outer in self.around), default=len(self.document.source))
-        return use.search(self.document.source, self.function.end, end) is not None
+        scope_end = max((outer.end for outer in self.around), default=len(self.document.source))
+        name = self.name.encode()
+        uses = (use for use in self.document.derive(_find_all, _SIGNATURE_USE) if name in use.groups())
+        return any(self.function.end <= use.start() and use.end() <= scope_end for use in uses)
 
     @property
     def is_written_by_decorator(self) -> bool:
@@ -294,15 +342,7 @@ class _Unwritten:
         """
         if _CODE_ELSEWHERE.search(self.decorators):
             return True
-        for name in {*_DECORATOR.findall(self.decorators)} - _ORDINARY_DECORATORS:
-            decorated = [
-                function
-                for function in self.functions
-                if name in _DECORATOR.findall(_decorators(self.document, function))
-            ]
-            if len(decorated) >= _MANY_DECORATED and not any(map(_has_code, decorated)):
-                return True
-        return False
+        return not self.document.derive(_find_marks).isdisjoint(_DECORATOR.findall(self.decorators))
 
     def has_no_cover(self, code: bytes) -> bool:
         """True if a pragma excludes it from coverage, as no unwritten code is; for `...`, on the last line."""
@@ -323,16 +363,16 @@ class _Unwritten:
         """The lines that open the blocks around it, innermost first."""
         lines = self.document.source_lines
         line = lines.at(self.function.head)
-        return [lines.content(opener) for opener in list_openers(lines, line, lines.columns(line))]
+        return list(map(lines.content, lines.list_openers(line, lines.columns(line))))
 
     def is_for_others(self) -> bool:
         """True if its docstring or a comment says that it needs no code, or its class is meant to be derived from."""
         if _FOR_OTHERS.search(self.docstring) or _FOR_OTHERS.search(self.comments):
             return True
-        if "Interface" in self.bases or (self.owner and _BASE_NAME.search(self.owner)):
+        if "Interface" in self.owner.bases or _BASE_NAME.search(self.owner.name):
             return True
         # An ABC that marks some methods as abstract has decided about the others.
-        return "ABC" in self.bases and not any(method.is_deliberate for method in self.methods)
+        return "ABC" in self.owner.bases and not any(method.is_deliberate for method in self.owner.functions)
 
     @property
     def docstring(self) -> bytes:
@@ -344,12 +384,12 @@ class _Unwritten:
 
     def may_refuse(self) -> bool:
         """True for a method whose class does nothing or has an abstract base: it may raise to refuse the call."""
-        return self.is_idle or any(map(_BASE_NAME.search, self.bases))
+        return self.is_idle or any(map(_BASE_NAME.search, self.owner.bases))
 
     @property
     def is_idle(self) -> bool:
         """True if its class does nothing, as the name or the docstring of the class says."""
-        return bool(_IDLE_NAME.search(self.owner)) or "Null" in self.bases
+        return bool(_IDLE_NAME.search(self.owner.name)) or "Null" in self.owner.bases
 
     def may_be_empty(self) -> bool:
         """True for a hook, for a command group, for a function in a test or with a decorator inside another function,
@@ -361,4 +401,4 @@ class _Unwritten:
             return True
         if any(outer.path and outer.path[-1].startswith("test") for outer in self.around):
             return True
-        return bool(self.bases) and any(map(_has_code, self.methods))
+        return bool(self.owner.bases) and self.owner.has_code

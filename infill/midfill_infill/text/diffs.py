@@ -1,6 +1,7 @@
 """Compares two texts: unified diffs of bytes, and what both have in common at their ends. Knows no file."""
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar
@@ -73,11 +74,7 @@ def _count_lines(start: int, end: int) -> str:
 
 def _lines(data: bytes) -> list[bytes]:
     r"""The lines with their `\n`; the last one may have none."""
-    *whole, last = data.split(b"\n")
-    lines = [line + b"\n" for line in whole]
-    if last:
-        lines.append(last)
-    return lines
+    return re.findall(rb"[^\n]*\n|[^\n]+", data)
 
 
 def common_prefix(old: Items, new: Items) -> int:

@@ -84,6 +84,34 @@ class Lines:
         return count_columns(self.indent(line))
 
     @cached_property
+    def _shallower(self) -> list[int]:
+        """For each line the nearest filled line above that is indented less, for a blank line the nearest filled one;
+        -1 if there is none.
+        """
+        shallower: list[int] = []
+        pending = [(-1, -1)]  # the columns and numbers of filled lines above, each deeper than the one before
+        for line in range(len(self)):
+            is_blank = self.is_blank(line)
+            columns = self.columns(line)
+            while not is_blank and pending[-1][0] >= columns:
+                pending.pop()
+            shallower.append(pending[-1][1])
+            if not is_blank:
+                pending.append((columns, line))
+        return shallower
+
+    def list_openers(self, line: int, columns: int) -> Iterator[int]:
+        """The numbers of the lines above `line` that open the blocks around it, innermost first, if it is indented by
+        `columns`.
+        """
+        above = line - 1
+        while above >= 0 and columns > 0:
+            if not self.is_blank(above) and self.columns(above) < columns:
+                columns = self.columns(above)
+                yield above
+            above = self._shallower[above]
+
+    @cached_property
     def _indents(self) -> list[bytes]:
         """The white space that each line of code begins with. Blank lines do not count, nor do lines that begin with a
         star, as in a comment.
