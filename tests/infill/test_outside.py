@@ -832,6 +832,51 @@ def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() 
     assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
 
 
+THOUGHTS = """Okay, the gap is the text behind c
+So maybe
+
+```python
+a - b
+```
+
+but `add` says otherwise
+</think>
+
+"""
+
+
+@pytest.mark.parametrize("thoughts", [f"<think>\n{'hm ' * 600}\n</think>\n\n", THOUGHTS, THOUGHTS.replace("```", "``")])
+@pytest.mark.parametrize("form", ["```python\n{}\n```", "{}"])
+@pytest.mark.parametrize(("is_body", "piece"), [(True, r"\S+|\s+"), (False, r"\S+|\s+"), (False, r"(?s).+")])
+def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
+    thoughts: str, form: str, is_body: bool, piece: str
+) -> None:
+    answer = "return a + b" if is_body else "a + b"
+    with serve("chat") as server:
+        server.parts = re.findall(piece, thoughts + form.format(answer))
+        if is_body:
+            filled, _ = fill_in(server, repair=False)
+            assert filled.fills[0].text == answer
+        else:
+            assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
+
+
+def test_a_chat_that_begins_as_thoughts_do_has_answered_when_it_ends() -> None:
+    with serve("chat") as server:
+        server.parts = ["Total of rows + more\n", "    Other of rows\n"]
+        assert (
+            ask(server, segments=[{"text": "a = "}, {"hole": {}}, {"text": "\n"}]).holes[0].text
+            == "Total of rows + more"
+        )
+
+
+def test_parts_of_an_answer_that_hold_thoughts_have_no_text() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    contents = [[thought], [{"type": "text", "text": "```\na"}], " + b\n```"]
+    lines = [f"data: {json.dumps({'choices': [{'delta': {'content': content}}]})}" for content in contents]
+    assert ask_for_lines("chat", lines, is_chunked=True) == "a + b"
+
+
 WORDS = "which may then have some more words about files and gaps that models fill where they read the text".split()
 LIST = "\n".join(f"- {' '.join(WORDS[n % 7 : n % 11 + 7])} {WORDS[-n % 19]} {WORDS[n * n % 17]}." for n in range(60))
 BLOCK = "```sh\npip install midfill\n```"

@@ -4,12 +4,13 @@ that `uncover` takes it off whatever the hole wants; `answers` takes off what el
 Thinking that a server sends in a field of its own is not read.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-from midfill_infill.answers.wrapping import take_off_fence
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_delta
+from midfill_infill.answers.wrapping import has_fence, take_off_fence
+from midfill_infill.engines.outside.protocol import THINKING_TOKENS, Call, HoleQuery, Piece, Protocol, read_delta
 
 _TASK: Final = (
     "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
@@ -22,7 +23,9 @@ _EXTENTS: Final = {
     "block": "{gap} stands for one or more lines.",
 }
 FILE: Final = "The file:\n\n```\n"
-_THINKING_TOKENS: Final = 2048  # added to an answer's tokens, because many servers count a model's thoughts as well
+# The first line of thoughts whose opening tag the prompt of a model holds, and what ends them; code may look so, too.
+_THOUGHT: Final = re.compile(r"\s*[A-Z][\w'’]*[,.!]?(?:[ \t]+\S+){2,}")
+_THOUGHTS_END: Final = re.compile(r"</(?:think|thinking|reasoning)>(?:[ \t]*\n)*(?=[ \t]*\S)")
 
 
 class Chat(Protocol):
@@ -49,11 +52,20 @@ class Chat(Protocol):
                 {"role": "system", "content": _TASK.format(gap=gap)},
                 {"role": "user", "content": f"{extent}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
             ],
-            "max_tokens": query.max_tokens + _THINKING_TOKENS,
+            "max_tokens": query.max_tokens + THINKING_TOKENS,  # many servers count thoughts as well
             "stream": True,
         }
         yield Call("/v1/chat/completions", {**body, "temperature": query.temperature, "seed": query.seed})
         yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
+
+    def find_answer(self, text: str) -> int | None:
+        first_lines = [line for line in text.split("\n") if line.strip()][:2]
+        if any(map(has_fence, first_lines)):
+            return 0
+        end = _THOUGHTS_END.search(text)
+        if end is not None:
+            return end.end()
+        return None if first_lines and _THOUGHT.match(first_lines[0]) else super().find_answer(text)
 
     def uncover(self, answer: str) -> str:
         return take_off_fence(answer)

@@ -28,6 +28,7 @@ from midfill_infill.engines.outside.protocol import (
     END,
     LIMIT,
     NEWER_LIMIT,
+    THINKING_TOKENS,
     Call,
     HoleQuery,
     Piece,
@@ -168,7 +169,7 @@ class Exchange:
         """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens. The last
         middle has the ending of the answer, unless its hole ended before.
         """
-        middle, num_tokens, ending = Piece(), 0, ""
+        middle, num_tokens, ending, is_thinking = Piece(), 0, "", False
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
@@ -178,20 +179,30 @@ class Exchange:
         finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=knows_end, is_prose=has_fences)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
-                is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
+                max_tokens = query.max_tokens + (THINKING_TOKENS if is_thinking else 0)
+                is_full = bool(piece.text) and num_tokens >= max_tokens  # some engines exceed it
                 if is_full:
                     piece = replace(piece, text="", logprobs=(), ending=CUT)
                 text = (middle.text + piece.text).replace("\r\n", "\n")  # two pieces may share a line end
                 num_added = len(piece.logprobs) or int(bool(piece.text))
                 num_tokens += num_added
                 ending = ending or piece.ending
-                end = finder.find(text, is_continuation=piece.is_continuation)
+                start = self._protocol.find_answer(text)
+                if is_thinking and start is not None:
+                    num_tokens = 0
+                text = text[start or 0 :]
+                is_thinking = start is None
+                end: int | None = None
+                if ending or not is_thinking:
+                    end = finder.find(text, is_continuation=piece.is_continuation)
                 if end is None and ending == CUT:
                     end = finder.likely_end
                 middle = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
                 yield middle if end is not None else replace(middle, ending=ending), num_added
                 if end is not None or is_full:
                     return
+        if is_thinking and not ending:  # what might have been thoughts was the answer
+            yield replace(middle, text=middle.text[: finder.find(middle.text, is_continuation=False)]), 0
         wraps_code = is_wrapping(middle.text)
         is_blank = not middle.text.strip()  # then it may go on behind the line break
         is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)
