@@ -439,6 +439,31 @@ def test_a_refusal_of_the_request_points_to_the_setting_and_to_no_log_of_ours(st
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
 
 
+@pytest.mark.parametrize("words", ["maximum context length is 9 tokens", "the document is too large"])
+def test_a_query_that_is_too_long_costs_later_ones_nothing(stand_in: StandIn, words: str) -> None:
+    segments = [{"text": "x"}, {"hole": {}}, {"text": ")\n"}]
+    with connect(stand_in) as client:
+        stand_in.refuse = lambda _: (400, {"error": {"message": words}})
+        with pytest.raises(MidfillError, match=f"{words}; .*config (context|engine)`"):
+            list(client.infill(InfillRequest.model_validate({"segments": segments})))
+        assert len(stand_in.asked) == 1 or "context" not in words
+        stand_in.refuse = lambda _: None
+        list(client.infill(InfillRequest.model_validate({"segments": segments})))
+    first, *_, last = stand_in.asked
+    assert first == last
+
+
+def test_what_a_server_says_of_an_account_is_told_and_of_a_key_is_not(stand_in: StandIn) -> None:
+    for status, told in (
+        (401, "refused the key"),
+        (402, "says: no credit for sk-1"),
+        (403, "says: no credit for sk-1"),
+    ):
+        stand_in.refuse = lambda _, status=status: (status, {"error": {"message": "no credit for sk-1"}})
+        with pytest.raises(MidfillError, match=f"{told}; check "):
+            ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
 def test_a_busy_server_that_says_for_how_long_is_asked_once_more(stand_in: StandIn) -> None:
     stand_in.retry_after = "0"
     stand_in.refuse = lambda _: (429, {"error": "slow down"}) if len(stand_in.asked) == 1 else None
@@ -753,8 +778,11 @@ def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> Non
         filled, _ = fill_in(server, source, temperature=0.0)
         server.refuse = lambda body: (400, {"error": {"message": "no seed"}}) if "seed" in body else None
         again, _ = fill_in(server, source)
+        server.refuse = lambda body: (400, {"error": {"message": "not 0"}}) if "temperature" in body else None
+        fill_in(server, source)
     assert filled.fills[0].text == again.fills[0].text == "return a + b"
-    first, refused, last = server.asked
+    first, refused, seedless, _, also_refused, last = server.asked
+    assert "temperature" in seedless and "seed" not in also_refused
     system, user = first["messages"]
     assert (system["role"], user["role"]) == ("system", "user") and "<GAP_2>" in system["content"]
     shown = source.decode().replace("<|fim", "<\u2060|fim").replace("...", "<GAP_2>")
@@ -783,7 +811,7 @@ def test_a_chat_that_refuses_both_the_name_of_the_limit_and_a_seed_is_asked_with
     with serve("chat") as server:
         server.refuse = refuse
         (hole,) = ask(server, segments=[{"text": "x"}, {"hole": {}}]).holes
-    assert hole.text == "<3>"
+    assert hole.text == "<4>"
 
 
 SQL = "SELECT a\n    FROM b"

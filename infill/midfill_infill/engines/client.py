@@ -234,9 +234,13 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         if status in (401, 402, 403):
             keys = PROTOCOLS[self.endpoint.protocol].key_variables.values()
             next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
-            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step)
+            told = "refused the key" if status == 401 else f"says: {words}"  # words on a key may repeat it
+            raise MidfillError("engine_refused", f"{self.endpoint} {told}", next_step)
         if status in (429, 503):
             raise MidfillError("engine_busy", f"{self.endpoint} says: {words}")
+        if "context" in words:  # a shorter call of another kind may work, but with less of the user's code
+            next_step = "let it have fewer tokens by `midfill config context`"
+            raise MidfillError("engine_error", f"{self.endpoint} says: {words}", next_step)
         if status == 404 and "model" in words:
             next_step = "see which it has, and set one by `midfill config engine`"
             raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step)

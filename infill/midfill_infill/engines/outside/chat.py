@@ -55,8 +55,10 @@ class Chat(Protocol):
             "max_tokens": query.max_tokens + THINKING_TOKENS,  # many servers count thoughts as well
             "stream": True,
         }
-        yield Call("/v1/chat/completions", {**body, "temperature": query.temperature, "seed": query.seed})
-        yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
+        likeliest = {**body, "temperature": query.temperature}
+        yield Call("/v1/chat/completions", {**likeliest, "seed": query.seed})
+        yield Call("/v1/chat/completions", likeliest)  # Mistral's service refuses a seed
+        yield Call("/v1/chat/completions", body)  # some models refuse any temperature but their own
 
     def find_answer(self, text: str) -> int | None:
         first_lines = [line for line in text.split("\n") if line.strip()][:2]

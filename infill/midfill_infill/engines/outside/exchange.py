@@ -221,14 +221,15 @@ class Exchange:
                 pieces = self._read_renamed(call)
                 if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
-                yield from pieces
+                for piece in pieces:
+                    self._num_refused = max(self._num_refused, index)  # a refusal of all kinds is one of this query
+                    yield piece
                 return
             except Refused as refusal:
                 if is_last:
                     message = f"{self._name} refuses the request: {refusal}"
                     next_step = "check the protocol, the model and the address that `midfill config engine` shows"
                     raise MidfillError("engine_error", message, next_step) from None
-                self._num_refused = index + 1
 
     def _read_renamed(self, call: Call) -> Iterator[Piece]:
         """As `_read`. Asks again if the engine wants NEWER_LIMIT, which later calls use at once."""
