@@ -464,8 +464,15 @@ def test_what_a_server_says_of_an_account_is_told_and_of_a_key_is_not(stand_in: 
             ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
 
 
+def test_an_address_that_has_moved_is_told(stand_in: StandIn) -> None:
+    stand_in.headers["location"] = "https://h/v1"
+    stand_in.refuse = lambda _: (308, {})
+    with pytest.raises(MidfillError, match=r"has moved to https://h/v1; name that address by `midfill config engine`"):
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
 def test_a_busy_server_that_says_for_how_long_is_asked_once_more(stand_in: StandIn) -> None:
-    stand_in.retry_after = "0"
+    stand_in.headers["retry-after"] = "0"
     stand_in.refuse = lambda _: (429, {"error": "slow down"}) if len(stand_in.asked) == 1 else None
     (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}]).holes
     assert hole.text == "<2>"
@@ -481,9 +488,20 @@ def test_a_certificate_that_is_not_trusted_points_to_the_variable(monkeypatch: p
             client.connect()
 
 
-def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:
-    with connect(stand_in) as client, pytest.raises(MidfillError, match="form that is not known"):
-        stand_in.form = lambda _: ['{"strange": 1}']
+@pytest.mark.parametrize(
+    ("lines", "encoding", "told"),
+    [
+        (['{"strange": 1}'], "utf-8", "in a form that is not known"),
+        ([], "utf-8", "in a form that is not known"),
+        (["<html><body>Sign in</body></html>"], "utf-8", "in a form that is not known"),
+        (['{"choices": [{"text": "\xe9"}]}'], "latin-1", "what this version does not understand"),
+    ],
+)
+def test_an_answer_in_an_unknown_form_is_an_error(
+    stand_in: StandIn, lines: list[str], encoding: str, told: str
+) -> None:
+    with connect(stand_in) as client, pytest.raises(MidfillError, match=f"{told}; check the protocol and the address"):
+        stand_in.form, stand_in.encoding = lambda _: lines, encoding
         list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
 
 

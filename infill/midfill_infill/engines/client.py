@@ -68,7 +68,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     def connect(self) -> None:
         """Opens a connection and sends nothing. Raises MidfillError `engine_unreachable` where nothing listens."""
-        with self._explained_failures(), self._connections.open(HEALTH_TIMEOUT_S, is_new=True):
+        with self._explained_failures(), self._connections.open(is_new=True):
             pass
 
     def idle(self) -> tuple[float, float | None]:
@@ -236,6 +236,9 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
             told = "refused the key" if status == 401 else f"says: {words}"  # words on a key may repeat it
             raise MidfillError("engine_refused", f"{self.endpoint} {told}", next_step)
+        if (moved_to := answer.header("location")) is not None:
+            message = f"the engine at {self.endpoint} has moved to {moved_to}"
+            raise MidfillError("engine_unreachable", message, "name that address by `midfill config engine`")
         if status in (429, 503):
             raise MidfillError("engine_busy", f"{self.endpoint} says: {words}")
         if "context" in words:  # a shorter call of another kind may work, but with less of the user's code
@@ -286,7 +289,10 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise self._note_gone("ended in the middle of the fill") from None
         except (ValueError, KeyError, TypeError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
-            raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
+            next_step = "install the same version of midfill on both sides"
+            if self.endpoint.is_outside:
+                next_step = "check the protocol and the address"
+            raise MidfillError("engine_error", message, next_step) from None
 
 
 class _Watch:

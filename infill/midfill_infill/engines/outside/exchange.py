@@ -245,7 +245,9 @@ class Exchange:
         """Yields the pieces of the answer to a call. A connection that is lost behind the end of the answer is no
         failure. Raises Refused and MidfillError.
         """
-        is_whole = False
+        is_known = is_whole = False
+        message = f"{self._name} answers in a form that is not known"
+        unknown = MidfillError("engine_error", message, "check the protocol and the address")
         with closing(self._ask(call)) as lines:
             try:
                 for line in lines:
@@ -253,15 +255,17 @@ class Exchange:
                         piece = self._protocol.read(line)
                     except (ValueError, KeyError, TypeError, AttributeError):
                         next(lines, None)  # raises if the connection was lost in this line
-                        message = f"{self._name} answers in a form that is not known"
-                        raise MidfillError("engine_error", message, "check the protocol and the address") from None
+                        raise unknown from None
                     if piece is not None and piece.error:
                         message = f"{self._name} says: {piece.error[:200]}"
                         raise MidfillError("engine_error", message, "see that engine's log")
                     if piece is not None:
+                        is_known = True
                         is_whole = is_whole or bool(piece.ending)
                         if piece is not END:
                             yield piece
+                if not is_known:  # such as the page of a web server
+                    raise unknown
             except MidfillError as failure:
                 if failure.code != "engine_unreachable" or not is_whole:
                     raise
