@@ -359,6 +359,11 @@ def test_a_stream_without_a_last_event_is_whole_where_its_body_ends_well_or_the_
         ask_for_lines("openai", events, is_chunked=False)
 
 
+@pytest.mark.parametrize("protocol", ["openai", "fim", "chat"])
+def test_a_message_that_only_says_that_a_server_lives_is_skipped(protocol: str) -> None:
+    assert ask_for_lines(protocol, ['data: {"type": "ping"}', *FORMS[protocol](["<1>"])], is_chunked=True) == "<1>"
+
+
 def test_a_torn_line_is_a_lost_connection() -> None:
     with pytest.raises(MidfillError, match="ended in the middle of the fill"):
         ask_for_lines("ollama", ['{"model": "m", "respo'], is_chunked=False)
@@ -618,6 +623,11 @@ def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
     with serve("openai") as server:
         server.pages["/v1/models"] = {"data": [{"id": "served/model"}]}
         with EngineClient(parse_engine(f"openai:{server.url}/v1")) as client:
+            list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
+            server.pages["/v1/models"] = {"data": [{"id": "other"}]}
+            server.refuse = lambda body: (404, {"error": "no such model"}) if body["model"] != "other" else None
+            with pytest.raises(MidfillError, match="no such model"):
+                list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
             list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
         assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
 
@@ -1026,6 +1036,7 @@ def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert parse_engine("fim:c@https://api.mistral.ai").token == "secret"
     assert parse_engine("fim:c@https://mistral.ai.example.org").token is None
     assert parse_engine("fim:c@https://api.example.org").token is None
+    assert parse_engine("fim:c@http://api.mistral.ai").token is None, "all on the way could read it"
     assert "secret" not in repr(parse_engine("fim:c@https://api.mistral.ai"))
     monkeypatch.setenv("OPENAI_API_KEY", "other")
     assert parse_engine("openai:c@http://127.0.0.1:8000").token is None

@@ -245,6 +245,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             next_step = "let it have fewer tokens by `midfill config context`"
             raise MidfillError("engine_error", f"{self.endpoint} says: {words}", next_step)
         if status == 404 and "model" in words:
+            self.__dict__.pop("_exchange", None)  # the next fill asks for the model that is there now
             next_step = "see which it has, and set one by `midfill config engine`"
             raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step)
         if status in (400, 404, 405, 415, 422, 501):

@@ -127,7 +127,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
-    variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}")]
+    variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}") and parts.scheme == "https"]
     tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
     token = next((token for token in tokens if token), None)
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)

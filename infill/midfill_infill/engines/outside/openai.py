@@ -53,7 +53,7 @@ class OpenAI(Protocol):
         return None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        if not message["choices"]:  # some engines end with an event that only counts tokens
+        if not message.get("choices"):  # some engines end with an event that only counts tokens
             return None
         choice = message["choices"][0]
         rated = choice.get("logprobs") or {}

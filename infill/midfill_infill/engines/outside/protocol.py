@@ -199,7 +199,7 @@ class Protocol:
 
 def read_delta(message: dict[str, Any]) -> Piece | None:
     """The piece in a message in the form of chats, which fill-in-the-middle services share; None without a choice."""
-    if not message["choices"]:
+    if not message.get("choices"):
         return None
     choice = message["choices"][0]
     delta = choice.get("delta") or choice.get("message") or {}
