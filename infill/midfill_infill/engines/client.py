@@ -185,17 +185,10 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         if question is None:
             return None
         path, body = question
-        with (
-            suppress(Unreachable, Silent, Broken, MidfillError, ValueError, KeyError, TypeError, AttributeError),
-            self._connections.open(HEALTH_TIMEOUT_S) as connection,
-        ):
-            if body is None:
-                connection.ask("GET", path)
-            else:
-                connection.ask("POST", path, json.dumps(body))
-            limit = protocol.read_limit(connection.json(), model, wanted) if connection.is_success else None
-            if limit and limit > 0:
-                return limit
+        answer = self._connections.look_up(path, None if body is None else json.dumps(body), HEALTH_TIMEOUT_S)
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            limit = protocol.read_limit(answer, model, wanted)
+            return limit if limit and limit > 0 else None
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
@@ -307,9 +300,7 @@ class _Watch:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        _thread.start_new_thread(
-            self._watch_silence, ()
-        )  # Thread.start would wait until the thread runs: 0.2 ms per fill
+        _thread.start_new_thread(self._watch_silence, ())  # Thread.start would wait until it runs: 0.2 ms per fill
         return self
 
     def __exit__(self, _: object, error: object, trace: object) -> None:
@@ -337,11 +328,8 @@ class _Watch:
 
 def get_json(url: str, timeout_s: float) -> Any:
     """The JSON at a URL of this machine, where another project's server may run; None without one. Raises nothing."""
-    with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
-        with closing(Connections(Endpoint(url=url))) as connections, connections.open(timeout_s) as connection:
-            answer = connection.ask("GET", "")
-            if answer.is_success:
-                return connection.json()
+    with suppress(Unreachable, ValueError), closing(Connections(Endpoint(url=url))) as connections:
+        return connections.look_up("", None, timeout_s)
     return None
 
 

@@ -55,10 +55,7 @@ class Endpoint:
     @property
     def title(self) -> str:
         """The name of another project's engine, such as "ollama at http://127.0.0.1:11434 with llama3"."""
-        title = f"{self.protocol} at {self.url}"
-        if self.model:
-            title += f" with {self.model}"
-        return title
+        return f"{self.protocol} at {self.url}" + (f" with {self.model}" if self.model else "")
 
     @property
     def remote_host(self) -> str:

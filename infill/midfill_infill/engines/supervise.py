@@ -161,20 +161,17 @@ def check_model(model: str) -> str:
     """The name of a model as settings store it. Raises MidfillError if no engine could find such a model."""
     name = absolute_model(model)
     is_file = name.endswith(".gguf") and Path(name).is_file()
-    if is_file and not _is_gguf(name):
-        raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
+    if is_file:
+        start = b""
+        with suppress(OSError), open(name, "rb") as opened:
+            start = opened.read(4)
+        if start != b"GGUF":
+            raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
     if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or is_hub_id(name)):
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
     raise MidfillError("unknown_model", message, next_step)
-
-
-def _is_gguf(path: str) -> bool:
-    """True if a file can be read and begins as GGUF files do."""
-    with suppress(OSError), open(path, "rb") as opened:
-        return opened.read(4) == b"GGUF"
-    return False
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:

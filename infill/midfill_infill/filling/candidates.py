@@ -320,7 +320,7 @@ class CandidateSelector:
         Settles the holes in order, given the current texts of the other holes. Tries at most 40 texts to replace faulty
         ones, at least one a hole. Raises MidfillError if no texts of the same rank can be inserted.
         """
-        combination = next(self.splice_all(_combine_ranks(ranked)), None)
+        combination = next(self.splice_all(zip(*ranked, strict=False)), None)
         if combination is None:
             combination = self.splice([answers[0] for answers in ranked])  # raises what is wrong with the first texts
         max_tried = max(1, MAX_TRIED // max(1, len(self.holes)))
@@ -342,7 +342,7 @@ class CandidateSelector:
         for answers in ranked:
             fair = [answer for answer in answers if not answer.is_unranked or answer.certainty >= FAIR]
             worthy.append(fair or answers[:1])
-        tried = list(islice(_combine_ranks(worthy), 2 * most))
+        tried: list[Sequence[Answer]] = [*islice(zip(*worthy, strict=False), 2 * most)]  # those of the same rank
         if every:
             tried += _vary(ranked)
         seen = {best.candidate.patch}
@@ -397,12 +397,6 @@ class CandidateSelector:
                 least_faulty, fewest = answer, num_errors
         if least_faulty is not None:
             yield least_faulty
-
-
-def _combine_ranks(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """Yields the best answers of all holes, then the second best, and so on while every hole has one."""
-    for answers in zip(*ranked, strict=False):
-        yield list(answers)
 
 
 def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:

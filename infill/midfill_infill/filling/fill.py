@@ -476,7 +476,10 @@ def _run(
     try:
         for index, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                _check_num_holes(message, len(selector.holes))
+                for filled_holes in (message.holes, *message.alternatives):
+                    if len(filled_holes) != len(selector.holes):
+                        told = f"the engine answered {len(filled_holes)} of {len(selector.holes)} holes"
+                        raise MidfillError("engine_error", told)
                 return message
             yield Preview(message.step, message.num_steps, message.holes, is_repair, model=model)
             if index == 0:
@@ -484,13 +487,6 @@ def _run(
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
-
-
-def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:
-    """Raises MidfillError unless every alternative of the answer has a text for each hole."""
-    for filled_holes in (response.holes, *response.alternatives):
-        if len(filled_holes) != num_holes:
-            raise MidfillError("engine_error", f"the engine answered {len(filled_holes)} of {num_holes} holes")
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

@@ -135,12 +135,13 @@ class Exchange:
                     middle = Piece()
                     middles.append(middle)
                     for middle, num_tokens in self._write(query, hole):
-                        middles[-1] = self._uncover(middle)
+                        middles[-1] = replace(middle, text=self._protocol.uncover(middle.text))
                         told_model = middle.model or told_model
                         steps += 1
                         tokens += num_tokens
                         yield _make_step(steps, holes, shown)
-                    codes.append(_find_code(middle.text))
+                    code = next(unwrap(DraftText.of(restore(middle.text)), ""))  # `answers` finds it with a parser
+                    codes.append(code.text)
                     filled.append(_make_filled(hole, middles[-1], query.max_tokens))
             except MidfillError as error:
                 if not fills or error.code == "cancelled":
@@ -151,10 +152,6 @@ class Exchange:
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = ":".join(filter(None, (self._name, told_model or model)))
         yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
-
-    def _uncover(self, middle: Piece) -> Piece:
-        """The middle without what the prompt demanded around it."""
-        return replace(middle, text=self._protocol.uncover(middle.text))
 
     def _make_query(self, common: HoleQuery, hole: _Hole, before: str, behind: str) -> HoleQuery:
         """The query for a hole between two texts, with what all queries of an alternative have in `common`."""
@@ -278,11 +275,6 @@ def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:
     return Sources(files, origins.name, origins.path, origins.comment)
 
 
-def _find_code(answer: str) -> str:
-    """The likeliest code of an answer, as context of the next holes. `answers` finds the final text with a parser."""
-    return next(unwrap(DraftText.of(restore(answer)), "")).text
-
-
 def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Piece]:
     """Yields the pieces marked `is_continuation`, without their leading `known_space`, which the document has."""
     expected = known_space
@@ -353,6 +345,6 @@ def _make_filled(hole: _Hole, middle: Piece, max_tokens: int) -> wire.FilledHole
         position += len(token)
     edges = [(0, len(hole.head)), (len(text) - len(hole.tail), len(text))]
     anchors = [(start, end) for start, end in edges if start < end]
-    is_cut = middle.ending == CUT
-    cut_at = max_tokens if is_cut else None
-    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors, cut=is_cut, cut_at=cut_at)
+    cut_at = max_tokens if middle.ending == CUT else None
+    cut = cut_at is not None
+    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors, cut=cut, cut_at=cut_at)

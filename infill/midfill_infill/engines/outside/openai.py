@@ -26,14 +26,11 @@ class OpenAI(Protocol):
         }
         code = query.defused
         dialect = find_dialect(query.model)
-        with_stops = dict(body)
-        if query.stops:
-            with_stops["stop"] = list(query.stops)
+        with_stops = {**body, "stop": list(query.stops)} if query.stops else body
         insertion: dict[str, Any] = {}  # a call in which the model sees the text behind the hole
         if dialect.template:
             insertion = {**body, "prompt": code.prompt}
-            stops = dialect.stops(query.stops)
-            if stops:
+            if stops := dialect.stops(query.stops):
                 insertion["stop"] = stops
         elif query.behind.strip():
             insertion = {**with_stops, "prompt": code.headed.before, "suffix": code.behind}
