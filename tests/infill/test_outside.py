@@ -911,8 +911,9 @@ def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
     with serve("chat") as server:
         server.parts = re.findall(piece, thoughts + form.format(answer))
         if is_body:
-            filled, _ = fill_in(server, repair=False)
+            filled, previews = fill_in(server, repair=False)
             assert filled.fills[0].text == answer
+            assert not any(re.search("hm|maybe", preview.holes[0].text) for preview in previews)
         else:
             assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
 

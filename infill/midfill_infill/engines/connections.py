@@ -23,7 +23,9 @@ FAR_TIMEOUT_S: Final = (
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4  # connections that are kept open
-MAX_IDLE_S: Final = 60.0  # then they may be dead without a sign of it, as after a laptop's sleep
+# Most servers close an idle connection after 5 s, just when it is used again, and after a laptop's sleep it may be dead
+# without a sign of it.
+MAX_IDLE_S: Final = 4.0
 CHECK_PROXY: Final = "set HTTP_PROXY and HTTPS_PROXY to a proxy that speaks HTTP, or add the host to NO_PROXY"
 
 
@@ -165,12 +167,11 @@ class Connections:
         """A kept connection, or a new one if none can be used or `is_new`. The timeout holds for each read. Raises
         Unreachable, Silent, and MidfillError `engine_stopped`.
         """
-        if time.time() - self._kept_at_s > MAX_IDLE_S:
-            self.close()
         while self._idle and not is_new:
             with suppress(IndexError):  # another thread was faster
                 kept = self._idle.pop()
-                if kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
+                is_fresh = time.time() - self._kept_at_s <= MAX_IDLE_S
+                if is_fresh and kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
                     kept.sock.settimeout(timeout_s)
                     _check_runs(kept.sock)
                     return Connection(kept, self)

@@ -112,9 +112,7 @@ def complete(settings: EngineSettings) -> EngineSettings:
 
 def default_model() -> str | None:
     """The pretrained base if it is installed; None, which means the shipped model, otherwise."""
-    if any((packaged_folder() / BASE).glob("*.gguf")):
-        return BASE
-    return None
+    return BASE if any((packaged_folder() / BASE).glob("*.gguf")) else None
 
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:
@@ -129,9 +127,7 @@ def _find_served(settings: EngineSettings) -> EngineSettings | None:
 
 def _to_text(setting: config.Setting) -> str | None:
     """The value of a setting as text; None if it has none."""
-    if setting.value is None:
-        return None
-    return str(setting.value)
+    return None if setting.value is None else str(setting.value)
 
 
 def engine_arguments(settings: EngineSettings) -> list[str]:
@@ -407,6 +403,4 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
 
 def _describe(place: EnginePlace) -> str:
     """The engine of a place as the subject of a message, with its process id if known."""
-    if place.pid:
-        return f"the engine (process {place.pid})"
-    return "the engine"
+    return f"the engine (process {place.pid})" if place.pid else "the engine"

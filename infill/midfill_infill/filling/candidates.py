@@ -157,9 +157,7 @@ class Alternative:
     def certainty(self) -> float | None:
         """Certainty of the least certain fill; None unless every fill has one."""
         certainties = [fill.certainty for fill in self.fills if fill.certainty is not None]
-        if len(certainties) < len(self.fills):
-            return None
-        return min(certainties)
+        return min(certainties) if len(certainties) == len(self.fills) else None
 
     @property
     def is_cut(self) -> bool:
@@ -352,9 +350,7 @@ class CandidateSelector:
                 combinations.append(combination)
             seen.add(combination.candidate.patch)
         combinations = [best, *sorted(combinations, key=lambda combination: combination.candidate.faults)]
-        if every:
-            return combinations
-        return combinations[:most]
+        return combinations if every else combinations[:most]
 
     def _is_at_fault(self, combination: Combination, index: int) -> bool:
         """True if the fill of a hole has an error, is blank or does nothing."""

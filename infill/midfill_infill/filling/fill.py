@@ -270,9 +270,7 @@ def _choose_fitting(candidates: Sequence[Alternative], bounds: Sequence[Bounds],
     if not fitting:
         next_step = "reroll, or type a line of it: what you type stays"
         raise MidfillError("not_heeded", f"no {options.length} text was found", next_step)
-    if options.every or not any(bounds):
-        return fitting
-    return fitting[: options.n]
+    return fitting if options.every or not any(bounds) else fitting[: options.n]
 
 
 def _add_unranked(combination: Combination, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:

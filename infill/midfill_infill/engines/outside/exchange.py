@@ -143,8 +143,8 @@ class Exchange:
                     code = next(unwrap(DraftText.of(restore(middle.text)), ""))  # `answers` finds it with a parser
                     codes.append(code.text)
                     filled.append(_make_filled(hole, middles[-1], query.max_tokens))
-            except MidfillError as error:
-                if not fills or error.code == "cancelled":
+            except MidfillError:
+                if not fills:
                     raise
                 break
             fills.append(filled)
@@ -195,7 +195,8 @@ class Exchange:
                 if end is None and ending == CUT:
                     end = finder.likely_end
                 middle = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
-                yield middle if end is not None else replace(middle, ending=ending), num_added
+                shown = middle if end is not None else replace(middle, ending=ending)
+                yield Piece(model=middle.model) if is_thinking and not ending else shown, num_added
                 if end is not None or is_full:
                     return
         if is_thinking and not ending:  # what might have been thoughts was the answer
