@@ -918,6 +918,18 @@ def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
             assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
 
 
+@pytest.mark.parametrize("form", ["{}", "```\n{}\n```"])
+def test_tags_of_thoughts_in_code_are_code(stand_in: StandIn, form: str) -> None:
+    for code in (
+        'END = "</think>"\n    return END',
+        'return x.split("</think>")[-1]',
+        'return f"""\n<think>\n{x}\n</think>\n"""',
+    ):
+        stand_in.parts = re.findall(r"[^\n]+|\n", form.format(code))
+        filled, _ = fill_in(stand_in, repair=False)
+        assert filled.fills[0].text == code
+
+
 def test_a_chat_that_begins_as_thoughts_do_has_answered_when_it_ends() -> None:
     with serve("chat") as server:
         server.parts = ["Total of rows + more\n", "    Other of rows\n"]

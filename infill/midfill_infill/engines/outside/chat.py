@@ -24,8 +24,8 @@ _EXTENTS: Final = {
 }
 FILE: Final = "The file:\n\n```\n"
 # The first line of thoughts whose opening tag the prompt of a model holds, and what ends them; code may look so, too.
-_THOUGHT: Final = re.compile(r"\s*[A-Z][\w'’]*[,.!]?(?:[ \t]+\S+){2,}")
-_THOUGHTS_END: Final = re.compile(r"</(?:think|thinking|reasoning)>(?:[ \t]*\n)*(?=[ \t]*\S)")
+_THOUGHT: Final = re.compile(r"\s*[A-Z][\w'’]*[,.!]*(?:(?<=[,.!])$|(?:[ \t]+\S+){2,})")
+_THOUGHTS_END: Final = re.compile(r"(?<![\"'`])</(?:think|thinking|reasoning)>(?:[ \t]*\n)*(?=[ \t]*\S)")
 
 
 class Chat(Protocol):
@@ -64,10 +64,10 @@ class Chat(Protocol):
         first_lines = [line for line in text.split("\n") if line.strip()][:2]
         if any(map(has_fence, first_lines)):
             return 0
+        if not first_lines or not _THOUGHT.match(first_lines[0]):
+            return super().find_answer(text)
         end = _THOUGHTS_END.search(text)
-        if end is not None:
-            return end.end()
-        return None if first_lines and _THOUGHT.match(first_lines[0]) else super().find_answer(text)
+        return None if end is None else end.end()
 
     def uncover(self, answer: str) -> str:
         return take_off_fence(answer)
