@@ -17,9 +17,7 @@ from midfill_infill.engines.endpoint import Endpoint, split_address
 from midfill_infill.errors import MidfillError
 
 CONNECT_TIMEOUT_S: Final = 2.0  # on this machine
-FAR_TIMEOUT_S: Final = (
-    10.0  # for each step to another machine: its packets may be lost and sent again after 1, 3 and 7 s
-)
+FAR_TIMEOUT_S: Final = 10.0  # to another machine: lost packets are sent again after 1, 3 and 7 s
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4  # connections that are kept open
@@ -175,7 +173,7 @@ class Connections:
                     kept.sock.settimeout(timeout_s)
                     _check_runs(kept.sock)
                     return Connection(kept, self)
-                kept.close()  # the other end closed it
+                kept.close()  # the other end has closed it, or may just do so
         http = self._connect(min(timeout_s, self._connect_timeout_s))
         http.sock.settimeout(timeout_s)
         _check_runs(http.sock)

@@ -19,8 +19,9 @@ def mask_errors(segments: Segments, combination: Combination) -> Segments:
     any_masked = False
     for spec, filled, spliced in zip(segments.specs, combination.holes, combination.spliced.fills, strict=True):
         without_errors = find_gaps(_whole_lines(filled.text, spliced.error_ranges), len(filled.text))
-        keep = merge_spans([*without_errors, *filled.anchors])
-        any_masked = any_masked or bool(find_gaps(keep, len(filled.text)))
+        masked = find_gaps(merge_spans([*without_errors, *filled.anchors]), len(filled.text))
+        any_masked = any_masked or bool(masked)
+        keep = find_gaps(masked, len(filled.text))
         specs.append(build_hole(spec, draft=filled.text, keep=keep))
     if not any_masked:
         return segments
