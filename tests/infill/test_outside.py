@@ -1330,6 +1330,24 @@ def test_no_more_goes_than_the_engine_takes_and_related_files_are_a_quarter_of_i
         assert asked == [None, 1500, 8192, None, 1500, 8192, 12000 + 1024]
 
 
+@pytest.mark.parametrize("limit", [4096, 8192])
+def test_a_chat_has_room_for_its_thoughts_and_its_answer(limit: int) -> None:
+    root = lay_out({"a.py": f"{'x = 1  # and more words' * 9}\n" * 999 + "def total(path):\n    ...\n"})
+    with serve("chat") as server:
+        server.pages["/v1/models"] = {"data": [{"id": "m", "max_model_len": limit}]}
+        asked = fill_file(server, root / "a.py")
+    assert limit * 0.9 < len(asked["messages"][-1]["content"]) / 3 + asked["max_tokens"] <= limit
+
+
+@pytest.mark.parametrize("protocol", [*LIMITS])
+def test_a_character_of_several_bytes_counts_as_a_token(protocol: str) -> None:
+    root = lay_out({"a.py": "# 每一行都是中文的注释\n" * 999 + "def total(path):\n    ...\n"})
+    with serve(protocol) as server:
+        path, server.pages[path] = LIMITS[protocol](4096)
+        asked = fill_file(server, root / "a.py")
+    assert 2000 < len(asked.get("prompt") or asked["input_prefix"]) <= 3072 * 1.4
+
+
 @pytest.mark.parametrize("protocol", [*LIMITS])
 @pytest.mark.parametrize("page", [{}, [], {"data": 3, "model_info": 3, "default_generation_settings": None}, "x"])
 def test_a_limit_that_cannot_be_read_is_no_error(protocol: str, page: Any) -> None:

@@ -174,7 +174,9 @@ def fill(
     if is_outside and heeded.spares_queries:
         heeded = replace(heeded, n=1)
     comment_mark = document.syntax.comment if document.syntax else "#"
-    window_chars = client.window * CHARS_PER_TOKEN if is_outside else None
+    window_chars: int | None = None
+    if is_outside:  # a character of several bytes, such as a Chinese one, is a token or more
+        window_chars = client.window * CHARS_PER_TOKEN * len(document.text) // max(1, len(document.source))
     excerpts = _find_excerpts(document, holes, heeded, window_chars)
     excerpt_texts = [excerpt.text for excerpt in excerpts]
     budget_chars = model.max_context_tokens * CHARS_PER_TOKEN

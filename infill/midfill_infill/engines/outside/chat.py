@@ -10,7 +10,8 @@ from itertools import count
 from typing import Any, Final
 
 from midfill_infill.answers.wrapping import has_fence, take_off_fence
-from midfill_infill.engines.outside.protocol import THINKING_TOKENS, Call, HoleQuery, Piece, Protocol, read_delta
+from midfill_infill.engines.outside.openai import OpenAI
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, THINKING_TOKENS, Call, HoleQuery, Piece, read_delta
 
 _TASK: Final = (
     "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
@@ -28,17 +29,16 @@ _THOUGHT: Final = re.compile(r"\s*[A-Z][\w'’]*[,.!]*(?:(?<=[,.!])$|(?:[ \t]+\S
 _THOUGHTS_END: Final = re.compile(r"(?<![\"'`])</(?:think|thinking|reasoning)>(?:[ \t]*\n)*(?=[ \t]*\S)")
 
 
-class Chat(Protocol):
-    default_url = "http://127.0.0.1:8000"
+class Chat(OpenAI):
     key_variables = {
         "openai.com": "OPENAI_API_KEY",
         "inceptionlabs.ai": "INCEPTION_API_KEY",
         "mistral.ai": "MISTRAL_API_KEY",
     }
-    needs_model = True
     has_stops = False  # an answer begins with a fence
     knows_end = True
     context_tokens = 6144
+    answer_tokens = BLOCK_TOKENS + THINKING_TOKENS  # many servers count thoughts as well
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
         code = query.defused
@@ -46,13 +46,16 @@ class Chat(Protocol):
         gap = next(mark for mark in marks if mark not in code.before + code.behind)
         extent = _EXTENTS[query.extent].format(gap=gap)
         others = "".join(f"Part of {path}:\n\n```\n{text}\n```\n\n" for path, text in code.sources.files)
+        max_tokens = query.max_tokens + THINKING_TOKENS
+        if query.limit is not None:
+            max_tokens = min(max_tokens, query.limit // 2)
         body: dict[str, Any] = {
             "model": query.model,
             "messages": [
                 {"role": "system", "content": _TASK.format(gap=gap)},
                 {"role": "user", "content": f"{extent}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
             ],
-            "max_tokens": query.max_tokens + THINKING_TOKENS,  # many servers count thoughts as well
+            "max_tokens": max_tokens,
             "stream": True,
         }
         likeliest = {**body, "temperature": query.temperature}

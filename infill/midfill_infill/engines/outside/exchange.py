@@ -101,7 +101,7 @@ class Exchange:
         self._limit = limit
         self.window = wanted
         if limit is not None:
-            self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
+            self.window = min(wanted, max(limit - protocol.answer_tokens, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused
         self._renames_limit = False  # True once the engine has asked for NEWER_LIMIT
         self._wraps_code = False  # True once the engine has begun a part of a line with a fence or a sentence

@@ -155,6 +155,9 @@ class Protocol:
     """How many tokens are sent at most by default: many engines take a few thousand and truncate the others silently.
     """
 
+    answer_tokens: ClassVar[int] = BLOCK_TOKENS
+    """How many tokens an answer may take, for which the limit must have room."""
+
     def limit_question(self, model: str) -> tuple[str, dict[str, Any] | None] | None:
         """Where an engine tells how many tokens it takes with its answer: a path, and a body for POST, None for GET.
         None if it tells nowhere.
