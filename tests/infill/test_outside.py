@@ -930,6 +930,15 @@ def test_tags_of_thoughts_in_code_are_code(stand_in: StandIn, form: str) -> None
         assert filled.fills[0].text == code
 
 
+@pytest.mark.parametrize("opening", ["", "Here is the code:\n", "Sure, I can help!\n\nHere it is:\n\n"])
+def test_a_chat_is_not_listened_to_behind_its_fence(opening: str) -> None:
+    with serve("chat") as server, connect(server) as client:
+        server.parts = [*opening.splitlines(keepends=True), "```python\n", "a + b\n", "```\n", *["More words. "] * 30]
+        request = {"segments": [{"text": "x = "}, {"hole": {"indent": ""}}, {"text": "\n"}]}
+        *steps, _ = client.infill(InfillRequest.model_validate(request))
+    assert len(steps) <= 7
+
+
 def test_a_chat_that_begins_as_thoughts_do_has_answered_when_it_ends() -> None:
     with serve("chat") as server:
         server.parts = ["Total of rows + more\n", "    Other of rows\n"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-from midfill_infill.answers.wrapping import has_fence, take_off_fence
+from midfill_infill.answers.wrapping import has_fence, is_wrapping, take_off_fence
 from midfill_infill.engines.outside.openai import OpenAI
 from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, THINKING_TOKENS, Call, HoleQuery, Piece, read_delta
 
@@ -64,10 +64,10 @@ class Chat(OpenAI):
         yield Call("/v1/chat/completions", body)  # some models refuse any temperature but their own
 
     def find_answer(self, text: str) -> int | None:
-        first_lines = [line for line in text.split("\n") if line.strip()][:2]
-        if any(map(has_fence, first_lines)):
+        lines = [line for line in text.split("\n") if line.strip()][:3]
+        if any(map(has_fence, lines[:2])) or (any(map(has_fence, lines)) and is_wrapping("\n".join(lines))):
             return 0
-        if not first_lines or not _THOUGHT.match(first_lines[0]):
+        if not lines or not _THOUGHT.match(lines[0]):
             return super().find_answer(text)
         end = _THOUGHTS_END.search(text)
         return None if end is None else end.end()
