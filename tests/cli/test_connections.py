@@ -4,9 +4,12 @@ import base64
 import socket
 import threading
 from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
+from tests.ports import serving
 
 from midfill_infill.engines import connections
 from midfill_infill.engines.client import EngineClient, get_json
@@ -57,7 +60,9 @@ def ports(server: ThreadingHTTPServer) -> list[int]:
     return [port for _, port, _ in server.asked]  # type: ignore[attr-defined]
 
 
-def test_a_connection_is_kept_and_one_that_was_closed_is_replaced(server: ThreadingHTTPServer) -> None:
+def test_a_connection_is_kept_and_one_that_was_closed_or_unused_for_long_is_replaced(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = Connections(Endpoint(url=f"{url_of(server)}/base/"))
     assert get(pool) == get(pool) == b"{}"
     first, second = ports(server)
@@ -69,6 +74,10 @@ def test_a_connection_is_kept_and_one_that_was_closed_is_replaced(server: Thread
     with pool.open() as connection:
         connection.ask("GET", "/x")  # what is not read is not kept
     assert not pool._idle
+    get(pool)
+    monkeypatch.setattr(connections, "MAX_IDLE_S", -1.0)  # it may be dead, and nobody has said so
+    get(pool)
+    assert len({*ports(server)[-2:]}) == 2
     pool.close()
 
 
@@ -94,6 +103,14 @@ def test_a_proxy_of_the_environment_sees_only_what_leaves_the_machine(
         assert Connections(Endpoint(url=url))._proxy is None
 
 
+class Other(StreamRequestHandler):
+    """A server of another protocol, such as SSH."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"SSH-2.0-OpenSSH\r\n")
+
+
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "http://127.0.0.1:port", "http://127.0.0.1:9"])
 def test_a_proxy_that_does_not_help_is_named_in_one_sentence(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
@@ -104,6 +121,36 @@ def test_a_proxy_that_does_not_help_is_named_in_one_sentence(proxy: str, monkeyp
         with pytest.raises(MidfillError, match="by the proxy that the environment sets; set HTTP_PROXY") as error:
             EngineClient(Endpoint(url=url)).health()
         assert error.value.code == "engine_unreachable"
+    with ThreadingTCPServer(("127.0.0.1", 0), Other) as other, serving(other):
+        monkeypatch.setenv("all_proxy", f"127.0.0.1:{other.server_address[1]}")
+        with pytest.raises(MidfillError, match="by the proxy that the environment sets; set HTTP_PROXY"):
+            EngineClient(Endpoint(url="https://engine.example")).health()
+
+
+@pytest.mark.parametrize("failure", [socket.gaierror("unknown"), UnicodeError("label too long")])
+def test_a_name_that_no_machine_has_is_told(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+    def find_address(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(socket, "getaddrinfo", find_address)
+    with pytest.raises(MidfillError, match="is not found by its name; check the name and the network"):
+        EngineClient(Endpoint(url="http://engine.example")).health()
+
+
+@pytest.mark.parametrize(("url", "timeout_s"), [("http://127.0.0.1:9", 2.0), ("https://engine.example", 10.0)])
+def test_another_machine_has_more_time_to_connect(url: str, timeout_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+    def connect(http: HTTPConnection) -> None:
+        assert http.timeout == timeout_s
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(HTTPConnection, "connect", connect)
+    monkeypatch.setattr(HTTPSConnection, "connect", connect)
+    with pytest.raises(MidfillError, match="is not running"):
+        EngineClient(Endpoint(url=url)).connect()
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"ok"', b"null", b"{}", b"ok"])

@@ -90,7 +90,8 @@ class StandIn(ThreadingHTTPServer):
         self.keys: list[str | None] = []
         self.parts = ["<#", ">"]
         self.refuse: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda _: None
-        self.retry_after: str | None = None  # what refusals say
+        self.headers: dict[str, str] = {}  # of refusals
+        self.encoding = "utf-8"
         self.pages: dict[str, Any] = {}
         self.looked_up: list[str] = []
         self.is_endless = False
@@ -124,12 +125,12 @@ class Handler(BaseHTTPRequestHandler):
         lines = [f"{line}\n\n" for line in (cut_short(form, parts) if self.server.is_short else form(parts))]
         if self.server.cut_at is not None or self.server.is_chunked:
             return self._send_lines(lines)
-        self._send(200, "".join(lines).encode())
+        self._send(200, "".join(lines).encode(self.server.encoding))
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
-        if status != 200 and self.server.retry_after is not None:
-            self.send_header("retry-after", self.server.retry_after)
+        for name, value in self.server.headers.items() if status != 200 else ():
+            self.send_header(name, value)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

@@ -98,6 +98,8 @@ def test_no_folder_and_no_file_of_ours_are_no_obstacle(tmp_path: Path, monkeypat
     (tmp_path / "midfill/written").write_bytes(b"\xff no number\n")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert written.load() == Written()
+    written.remember(["value = compute(x)"])
+    assert written.load().has("value = compute(x)"), "a damaged file is written anew"
     monkeypatch.setenv("XDG_STATE_HOME", os.devnull)
     written.remember(["value = compute(x)"])
     assert written.load() == Written()

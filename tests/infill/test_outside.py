@@ -361,6 +361,11 @@ def test_a_stream_without_a_last_event_is_whole_where_its_body_ends_well_or_the_
         ask_for_lines("openai", events, is_chunked=False)
 
 
+@pytest.mark.parametrize("protocol", ["openai", "fim", "chat"])
+def test_a_message_that_only_says_that_a_server_lives_is_skipped(protocol: str) -> None:
+    assert ask_for_lines(protocol, ['data: {"type": "ping"}', *FORMS[protocol](["<1>"])], is_chunked=True) == "<1>"
+
+
 def test_a_torn_line_is_a_lost_connection() -> None:
     with pytest.raises(MidfillError, match="ended in the middle of the fill"):
         ask_for_lines("ollama", ['{"model": "m", "respo'], is_chunked=False)
@@ -441,8 +446,40 @@ def test_a_refusal_of_the_request_points_to_the_setting_and_to_no_log_of_ours(st
         ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
 
 
+@pytest.mark.parametrize("words", ["maximum context length is 9 tokens", "the document is too large"])
+def test_a_query_that_is_too_long_costs_later_ones_nothing(stand_in: StandIn, words: str) -> None:
+    segments = [{"text": "x"}, {"hole": {}}, {"text": ")\n"}]
+    with connect(stand_in) as client:
+        stand_in.refuse = lambda _: (400, {"error": {"message": words}})
+        with pytest.raises(MidfillError, match=f"{words}; .*config (context|engine)`"):
+            list(client.infill(InfillRequest.model_validate({"segments": segments})))
+        assert len(stand_in.asked) == 1 or "context" not in words
+        stand_in.refuse = lambda _: None
+        list(client.infill(InfillRequest.model_validate({"segments": segments})))
+    first, *_, last = stand_in.asked
+    assert first == last
+
+
+def test_what_a_server_says_of_an_account_is_told_and_of_a_key_is_not(stand_in: StandIn) -> None:
+    for status, told in (
+        (401, "refused the key"),
+        (402, "says: no credit for sk-1"),
+        (403, "says: no credit for sk-1"),
+    ):
+        stand_in.refuse = lambda _, status=status: (status, {"error": {"message": "no credit for sk-1"}})
+        with pytest.raises(MidfillError, match=f"{told}; check "):
+            ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
+def test_an_address_that_has_moved_is_told(stand_in: StandIn) -> None:
+    stand_in.headers["location"] = "https://h/v1"
+    stand_in.refuse = lambda _: (308, {})
+    with pytest.raises(MidfillError, match=r"has moved to https://h/v1; name that address by `midfill config engine`"):
+        ask(stand_in, segments=[{"text": "x"}, {"hole": {}}])
+
+
 def test_a_busy_server_that_says_for_how_long_is_asked_once_more(stand_in: StandIn) -> None:
-    stand_in.retry_after = "0"
+    stand_in.headers["retry-after"] = "0"
     stand_in.refuse = lambda _: (429, {"error": "slow down"}) if len(stand_in.asked) == 1 else None
     (hole,) = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}]).holes
     assert hole.text == "<2>"
@@ -458,9 +495,20 @@ def test_a_certificate_that_is_not_trusted_points_to_the_variable(monkeypatch: p
             client.connect()
 
 
-def test_an_answer_in_an_unknown_form_is_an_error(stand_in: StandIn) -> None:
-    with connect(stand_in) as client, pytest.raises(MidfillError, match="form that is not known"):
-        stand_in.form = lambda _: ['{"strange": 1}']
+@pytest.mark.parametrize(
+    ("lines", "encoding", "told"),
+    [
+        (['{"strange": 1}'], "utf-8", "in a form that is not known"),
+        ([], "utf-8", "in a form that is not known"),
+        (["<html><body>Sign in</body></html>"], "utf-8", "in a form that is not known"),
+        (['{"choices": [{"text": "\xe9"}]}'], "latin-1", "what this version does not understand"),
+    ],
+)
+def test_an_answer_in_an_unknown_form_is_an_error(
+    stand_in: StandIn, lines: list[str], encoding: str, told: str
+) -> None:
+    with connect(stand_in) as client, pytest.raises(MidfillError, match=f"{told}; check the protocol and the address"):
+        stand_in.form, stand_in.encoding = lambda _: lines, encoding
         list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
 
 
@@ -577,6 +625,11 @@ def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
     with serve("openai") as server:
         server.pages["/v1/models"] = {"data": [{"id": "served/model"}]}
         with EngineClient(parse_engine(f"openai:{server.url}/v1")) as client:
+            list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
+            server.pages["/v1/models"] = {"data": [{"id": "other"}]}
+            server.refuse = lambda body: (404, {"error": "no such model"}) if body["model"] != "other" else None
+            with pytest.raises(MidfillError, match="no such model"):
+                list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
             list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}]})))
         assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
 
@@ -775,8 +828,11 @@ def test_a_chat_sees_the_file_with_its_hole_and_says_more_than_the_code() -> Non
         filled, _ = fill_in(server, source, temperature=0.0)
         server.refuse = lambda body: (400, {"error": {"message": "no seed"}}) if "seed" in body else None
         again, _ = fill_in(server, source)
+        server.refuse = lambda body: (400, {"error": {"message": "not 0"}}) if "temperature" in body else None
+        fill_in(server, source)
     assert filled.fills[0].text == again.fills[0].text == "return a + b"
-    first, refused, last = server.asked
+    first, refused, seedless, _, also_refused, last = server.asked
+    assert "temperature" in seedless and "seed" not in also_refused
     system, user = first["messages"]
     assert (system["role"], user["role"]) == ("system", "user") and "<GAP_2>" in system["content"]
     shown = source.decode().replace("<|fim", "<\u2060|fim").replace("...", "<GAP_2>")
@@ -805,7 +861,7 @@ def test_a_chat_that_refuses_both_the_name_of_the_limit_and_a_seed_is_asked_with
     with serve("chat") as server:
         server.refuse = refuse
         (hole,) = ask(server, segments=[{"text": "x"}, {"hole": {}}]).holes
-    assert hole.text == "<3>"
+    assert hole.text == "<4>"
 
 
 SQL = "SELECT a\n    FROM b"
@@ -852,6 +908,73 @@ def test_a_chat_that_its_limit_of_tokens_cuts_in_its_fence_gives_a_suggestion() 
         server.is_short, server.parts = True, ["```python\n", "c = a\n", "    return c"]
         filled, _ = fill_in(server, max_tokens=9)
     assert filled.fills[0].text == "c = a\n    return c" and filled.fills[0].cut_at == 9
+
+
+THOUGHTS = """Okay, the gap is the text behind c
+So maybe
+
+```python
+a - b
+```
+
+but `add` says otherwise
+</think>
+
+"""
+
+
+@pytest.mark.parametrize("thoughts", [f"<think>\n{'hm ' * 600}\n</think>\n\n", THOUGHTS, THOUGHTS.replace("```", "``")])
+@pytest.mark.parametrize("form", ["```python\n{}\n```", "{}"])
+@pytest.mark.parametrize(("is_body", "piece"), [(True, r"\S+|\s+"), (False, r"\S+|\s+"), (False, r"(?s).+")])
+def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
+    thoughts: str, form: str, is_body: bool, piece: str
+) -> None:
+    answer = "return a + b" if is_body else "a + b"
+    with serve("chat") as server:
+        server.parts = re.findall(piece, thoughts + form.format(answer))
+        if is_body:
+            filled, previews = fill_in(server, repair=False)
+            assert filled.fills[0].text == answer
+            assert not any(re.search("hm|maybe", preview.holes[0].text) for preview in previews)
+        else:
+            assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
+
+
+@pytest.mark.parametrize("form", ["{}", "```\n{}\n```"])
+def test_tags_of_thoughts_in_code_are_code(stand_in: StandIn, form: str) -> None:
+    for code in (
+        'END = "</think>"\n    return END',
+        'return x.split("</think>")[-1]',
+        'return f"""\n<think>\n{x}\n</think>\n"""',
+    ):
+        stand_in.parts = re.findall(r"[^\n]+|\n", form.format(code))
+        filled, _ = fill_in(stand_in, repair=False)
+        assert filled.fills[0].text == code
+
+
+@pytest.mark.parametrize("opening", ["", "Here is the code:\n", "Sure, I can help!\n\nHere it is:\n\n"])
+def test_a_chat_is_not_listened_to_behind_its_fence(opening: str) -> None:
+    with serve("chat") as server, connect(server) as client:
+        server.parts = [*opening.splitlines(keepends=True), "```python\n", "a + b\n", "```\n", *["More words. "] * 30]
+        request = {"segments": [{"text": "x = "}, {"hole": {"indent": ""}}, {"text": "\n"}]}
+        *steps, _ = client.infill(InfillRequest.model_validate(request))
+    assert len(steps) <= 7
+
+
+def test_a_chat_that_begins_as_thoughts_do_has_answered_when_it_ends() -> None:
+    with serve("chat") as server:
+        server.parts = ["Total of rows + more\n", "    Other of rows\n"]
+        assert (
+            ask(server, segments=[{"text": "a = "}, {"hole": {}}, {"text": "\n"}]).holes[0].text
+            == "Total of rows + more"
+        )
+
+
+def test_parts_of_an_answer_that_hold_thoughts_have_no_text() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    contents = [[thought], [{"type": "text", "text": "```\na"}], " + b\n```"]
+    lines = [f"data: {json.dumps({'choices': [{'delta': {'content': content}}]})}" for content in contents]
+    assert ask_for_lines("chat", lines, is_chunked=True) == "a + b"
 
 
 WORDS = "which may then have some more words about files and gaps that models fill where they read the text".split()
@@ -959,6 +1082,7 @@ def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert parse_engine("fim:c@https://api.mistral.ai").token == "secret"
     assert parse_engine("fim:c@https://mistral.ai.example.org").token is None
     assert parse_engine("fim:c@https://api.example.org").token is None
+    assert parse_engine("fim:c@http://api.mistral.ai").token is None, "all on the way could read it"
     assert "secret" not in repr(parse_engine("fim:c@https://api.mistral.ai"))
     monkeypatch.setenv("OPENAI_API_KEY", "other")
     assert parse_engine("openai:c@http://127.0.0.1:8000").token is None
@@ -1237,6 +1361,24 @@ def test_no_more_goes_than_the_engine_takes_and_related_files_are_a_quarter_of_i
     if protocol == "ollama":  # the same number for a setting: it loads a model anew for another
         asked = [each[2]["options"].get("num_ctx") for each in (unknown, small, large, *wanted)]
         assert asked == [None, 1500, 8192, None, 1500, 8192, 12000 + 1024]
+
+
+@pytest.mark.parametrize("limit", [4096, 8192])
+def test_a_chat_has_room_for_its_thoughts_and_its_answer(limit: int) -> None:
+    root = lay_out({"a.py": f"{'x = 1  # and more words' * 9}\n" * 999 + "def total(path):\n    ...\n"})
+    with serve("chat") as server:
+        server.pages["/v1/models"] = {"data": [{"id": "m", "max_model_len": limit}]}
+        asked = fill_file(server, root / "a.py")
+    assert limit * 0.9 < len(asked["messages"][-1]["content"]) / 3 + asked["max_tokens"] <= limit
+
+
+@pytest.mark.parametrize("protocol", [*LIMITS])
+def test_a_character_of_several_bytes_counts_as_a_token(protocol: str) -> None:
+    root = lay_out({"a.py": "# 每一行都是中文的注释\n" * 999 + "def total(path):\n    ...\n"})
+    with serve(protocol) as server:
+        path, server.pages[path] = LIMITS[protocol](4096)
+        asked = fill_file(server, root / "a.py")
+    assert 2000 < len(asked.get("prompt") or asked["input_prefix"]) <= 3072 * 1.4
 
 
 @pytest.mark.parametrize("protocol", [*LIMITS])

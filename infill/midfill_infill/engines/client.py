@@ -68,7 +68,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     def connect(self) -> None:
         """Opens a connection and sends nothing. Raises MidfillError `engine_unreachable` where nothing listens."""
-        with self._explained_failures(), self._connections.open(HEALTH_TIMEOUT_S, is_new=True):
+        with self._explained_failures(), self._connections.open(is_new=True):
             pass
 
     def idle(self) -> tuple[float, float | None]:
@@ -185,17 +185,10 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         if question is None:
             return None
         path, body = question
-        with (
-            suppress(Unreachable, Silent, Broken, MidfillError, ValueError, KeyError, TypeError, AttributeError),
-            self._connections.open(HEALTH_TIMEOUT_S) as connection,
-        ):
-            if body is None:
-                connection.ask("GET", path)
-            else:
-                connection.ask("POST", path, json.dumps(body))
-            limit = protocol.read_limit(connection.json(), model, wanted) if connection.is_success else None
-            if limit and limit > 0:
-                return limit
+        answer = self._connections.look_up(path, None if body is None else json.dumps(body), HEALTH_TIMEOUT_S)
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            limit = protocol.read_limit(answer, model, wanted)
+            return limit if limit and limit > 0 else None
         return None
 
     def _ask(self, call: "Call") -> Generator[str, None, None]:
@@ -234,10 +227,18 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         if status in (401, 402, 403):
             keys = PROTOCOLS[self.endpoint.protocol].key_variables.values()
             next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
-            raise MidfillError("engine_refused", f"{self.endpoint} refused the key", next_step)
+            told = "refused the key" if status == 401 else f"says: {words}"  # words on a key may repeat it
+            raise MidfillError("engine_refused", f"{self.endpoint} {told}", next_step)
+        if (moved_to := answer.header("location")) is not None:
+            message = f"the engine at {self.endpoint} has moved to {moved_to}"
+            raise MidfillError("engine_unreachable", message, "name that address by `midfill config engine`")
         if status in (429, 503):
             raise MidfillError("engine_busy", f"{self.endpoint} says: {words}")
+        if "context" in words:  # a shorter call of another kind may work, but with less of the user's code
+            next_step = "let it have fewer tokens by `midfill config context`"
+            raise MidfillError("engine_error", f"{self.endpoint} says: {words}", next_step)
         if status == 404 and "model" in words:
+            self.__dict__.pop("_exchange", None)  # the next fill asks for the model that is there now
             next_step = "see which it has, and set one by `midfill config engine`"
             raise MidfillError("unknown_model", f"{self.endpoint} says: {words}", next_step)
         if status in (400, 404, 405, 415, 422, 501):
@@ -282,7 +283,10 @@ class EngineClient(AbstractContextManager["EngineClient"]):
             raise self._note_gone("ended in the middle of the fill") from None
         except (ValueError, KeyError, TypeError):
             message = f"the engine at {self.endpoint} answers what this version does not understand"
-            raise MidfillError("engine_error", message, "install the same version of midfill on both sides") from None
+            next_step = "install the same version of midfill on both sides"
+            if self.endpoint.is_outside:
+                next_step = "check the protocol and the address"
+            raise MidfillError("engine_error", message, next_step) from None
 
 
 class _Watch:
@@ -296,9 +300,7 @@ class _Watch:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        _thread.start_new_thread(
-            self._watch_silence, ()
-        )  # Thread.start would wait until the thread runs: 0.2 ms per fill
+        _thread.start_new_thread(self._watch_silence, ())  # Thread.start would wait until it runs: 0.2 ms per fill
         return self
 
     def __exit__(self, _: object, error: object, trace: object) -> None:
@@ -326,11 +328,8 @@ class _Watch:
 
 def get_json(url: str, timeout_s: float) -> Any:
     """The JSON at a URL of this machine, where another project's server may run; None without one. Raises nothing."""
-    with suppress(Unreachable, Silent, Broken, MidfillError, ValueError):
-        with closing(Connections(Endpoint(url=url))) as connections, connections.open(timeout_s) as connection:
-            answer = connection.ask("GET", "")
-            if answer.is_success:
-                return connection.json()
+    with suppress(Unreachable, ValueError), closing(Connections(Endpoint(url=url))) as connections:
+        return connections.look_up("", None, timeout_s)
     return None
 
 

@@ -5,6 +5,7 @@ import json
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
@@ -15,10 +16,14 @@ from urllib.parse import SplitResult, unquote
 from midfill_infill.engines.endpoint import Endpoint, split_address
 from midfill_infill.errors import MidfillError
 
-CONNECT_TIMEOUT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 2.0  # on this machine
+FAR_TIMEOUT_S: Final = 10.0  # to another machine: lost packets are sent again after 1, 3 and 7 s
 # Longer than a step of a large model on a slow machine. A dead engine is noticed by its closed socket, not by this.
 READ_TIMEOUT_S: Final = 300.0
 MAX_IDLE: Final = 4  # connections that are kept open
+# Most servers close an idle connection after 5 s, just when it is used again, and after a laptop's sleep it may be dead
+# without a sign of it.
+MAX_IDLE_S: Final = 4.0
 CHECK_PROXY: Final = "set HTTP_PROXY and HTTPS_PROXY to a proxy that speaks HTTP, or add the host to NO_PROXY"
 
 
@@ -136,6 +141,7 @@ class Connections:
         MidfillError `engine_refused` for a token that no header can hold.
         """
         self._socket = endpoint.socket
+        self._connect_timeout_s = FAR_TIMEOUT_S if endpoint.remote_host else CONNECT_TIMEOUT_S
         url = split_address(endpoint.url or "http://localhost")
         if url is None:
             raise ValueError(f"{endpoint} is no address")
@@ -153,6 +159,7 @@ class Connections:
             self.prefix = f"http://{self._url.netloc}{self.prefix}"
             self.headers |= _authorize(self._proxy)
         self._idle: list[HTTPConnection] = []
+        self._kept_at_s = 0.0  # of the last one, by the clock that counts a sleep of the machine
 
     def open(self, timeout_s: float = READ_TIMEOUT_S, *, is_new: bool = False) -> Connection:
         """A kept connection, or a new one if none can be used or `is_new`. The timeout holds for each read. Raises
@@ -161,12 +168,13 @@ class Connections:
         while self._idle and not is_new:
             with suppress(IndexError):  # another thread was faster
                 kept = self._idle.pop()
-                if kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
+                is_fresh = time.time() - self._kept_at_s <= MAX_IDLE_S
+                if is_fresh and kept.sock is not None and not select.select([kept.sock], [], [], 0)[0]:
                     kept.sock.settimeout(timeout_s)
                     _check_runs(kept.sock)
                     return Connection(kept, self)
-                kept.close()  # the other end closed it
-        http = self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
+                kept.close()  # the other end has closed it, or may just do so
+        http = self._connect(min(timeout_s, self._connect_timeout_s))
         http.sock.settimeout(timeout_s)
         _check_runs(http.sock)
         return Connection(http, self)
@@ -175,8 +183,17 @@ class Connections:
         """Keeps a connection open for a later request, or closes it if enough are kept."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(http)
+            self._kept_at_s = time.time()
         else:
             http.close()
+
+    def look_up(self, path: str, body: str | None, timeout_s: float) -> Any:
+        """The JSON that a question gets, which is a POST with a body; None without one. Raises nothing."""
+        failures = (Unreachable, Silent, Broken, MidfillError, ValueError)
+        with suppress(*failures), self.open(timeout_s) as connection:
+            answer = connection.ask("GET" if body is None else "POST", path, body)
+            return answer.json() if answer.is_success else None
+        return None
 
     def close(self) -> None:
         """Closes the kept connections."""
@@ -191,15 +208,17 @@ class Connections:
         except (TimeoutError, BlockingIOError):  # BlockingIOError: the unix socket's backlog is full
             http.close()
             raise Silent from None
-        except OSError as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # HTTPException: the proxy speaks no HTTP
             http.close()
-            if self._proxy is not None and type(error).__module__ != "ssl":
-                raise Unreachable("is not reached by the proxy that the environment sets", CHECK_PROXY) from None
             if type(error).__module__ == "ssl":
                 next_step = "check whether its address begins with http://"
                 if type(error).__name__ == "SSLCertVerificationError":
                     next_step = "set SSL_CERT_FILE to the certificate of its authority"
                 raise Unreachable(f"speaks no TLS that is trusted ({error})", next_step) from None
+            if self._proxy is not None:
+                raise Unreachable("is not reached by the proxy that the environment sets", CHECK_PROXY) from None
+            if isinstance(error, (socket.gaierror, UnicodeError)):
+                raise Unreachable("is not found by its name", "check the name and the network") from None
             raise Unreachable("is not running") from None
         return http
 

@@ -55,10 +55,7 @@ class Endpoint:
     @property
     def title(self) -> str:
         """The name of another project's engine, such as "ollama at http://127.0.0.1:11434 with llama3"."""
-        title = f"{self.protocol} at {self.url}"
-        if self.model:
-            title += f" with {self.model}"
-        return title
+        return f"{self.protocol} at {self.url}" + (f" with {self.model}" if self.model else "")
 
     @property
     def remote_host(self) -> str:
@@ -127,7 +124,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     if name in ("ollama", "fim") and not model:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
-    variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}")]
+    variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}") and parts.scheme == "https"]
     tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
     token = next((token for token in tokens if token), None)
     return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)

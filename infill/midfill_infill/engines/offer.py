@@ -29,10 +29,8 @@ def tell_where(host: str) -> str | None:
     if not host or not is_first_time(f"told-files-{file_name}"):
         return None
     sentence = f"the code around each hole and parts of related files are sent to {host}"
-    next_step = (
-        "`midfill config context off` keeps related files on this machine, `midfill config engine --unset` everything"
-    )
-    return f"{sentence}; {next_step}"
+    related = "`midfill config context off` keeps related files on this machine"
+    return f"{sentence}; {related}, `midfill config engine --unset` everything"
 
 
 def print_where(host: str) -> None:

@@ -112,9 +112,7 @@ def complete(settings: EngineSettings) -> EngineSettings:
 
 def default_model() -> str | None:
     """The pretrained base if it is installed; None, which means the shipped model, otherwise."""
-    if any((packaged_folder() / BASE).glob("*.gguf")):
-        return BASE
-    return None
+    return BASE if any((packaged_folder() / BASE).glob("*.gguf")) else None
 
 
 def _find_served(settings: EngineSettings) -> EngineSettings | None:
@@ -129,9 +127,7 @@ def _find_served(settings: EngineSettings) -> EngineSettings | None:
 
 def _to_text(setting: config.Setting) -> str | None:
     """The value of a setting as text; None if it has none."""
-    if setting.value is None:
-        return None
-    return str(setting.value)
+    return None if setting.value is None else str(setting.value)
 
 
 def engine_arguments(settings: EngineSettings) -> list[str]:
@@ -161,20 +157,17 @@ def check_model(model: str) -> str:
     """The name of a model as settings store it. Raises MidfillError if no engine could find such a model."""
     name = absolute_model(model)
     is_file = name.endswith(".gguf") and Path(name).is_file()
-    if is_file and not _is_gguf(name):
-        raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
+    if is_file:
+        start = b""
+        with suppress(OSError), open(name, "rb") as opened:
+            start = opened.read(4)
+        if start != b"GGUF":
+            raise MidfillError("unknown_model", f"{name} is no GGUF file that can be read", "copy or download it again")
     if model and (name in (SHIPPED, BASE) or is_file or Path(name).is_dir() or is_hub_id(name)):
         return name
     message = f"there is no model {model!r}, and no folder or GGUF file of that name"
     next_step = f"known are {BASE}, {SHIPPED} and OWNER/NAME on the hub; `midfill models list` shows what is here"
     raise MidfillError("unknown_model", message, next_step)
-
-
-def _is_gguf(path: str) -> bool:
-    """True if a file can be read and begins as GGUF files do."""
-    with suppress(OSError), open(path, "rb") as opened:
-        return opened.read(4) == b"GGUF"
-    return False
 
 
 def find_place(settings: EngineSettings) -> EnginePlace:
@@ -407,6 +400,4 @@ def _explain_death(exit_code: int, place: EnginePlace, log_start: int) -> Midfil
 
 def _describe(place: EnginePlace) -> str:
     """The engine of a place as the subject of a message, with its process id if known."""
-    if place.pid:
-        return f"the engine (process {place.pid})"
-    return "the engine"
+    return f"the engine (process {place.pid})" if place.pid else "the engine"

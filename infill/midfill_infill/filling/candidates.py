@@ -157,9 +157,7 @@ class Alternative:
     def certainty(self) -> float | None:
         """Certainty of the least certain fill; None unless every fill has one."""
         certainties = [fill.certainty for fill in self.fills if fill.certainty is not None]
-        if len(certainties) < len(self.fills):
-            return None
-        return min(certainties)
+        return min(certainties) if len(certainties) == len(self.fills) else None
 
     @property
     def is_cut(self) -> bool:
@@ -320,7 +318,7 @@ class CandidateSelector:
         Settles the holes in order, given the current texts of the other holes. Tries at most 40 texts to replace faulty
         ones, at least one a hole. Raises MidfillError if no texts of the same rank can be inserted.
         """
-        combination = next(self.splice_all(_combine_ranks(ranked)), None)
+        combination = next(self.splice_all(zip(*ranked, strict=False)), None)
         if combination is None:
             combination = self.splice([answers[0] for answers in ranked])  # raises what is wrong with the first texts
         max_tried = max(1, MAX_TRIED // max(1, len(self.holes)))
@@ -342,7 +340,7 @@ class CandidateSelector:
         for answers in ranked:
             fair = [answer for answer in answers if not answer.is_unranked or answer.certainty >= FAIR]
             worthy.append(fair or answers[:1])
-        tried = list(islice(_combine_ranks(worthy), 2 * most))
+        tried: list[Sequence[Answer]] = [*islice(zip(*worthy, strict=False), 2 * most)]  # those of the same rank
         if every:
             tried += _vary(ranked)
         seen = {best.candidate.patch}
@@ -352,9 +350,7 @@ class CandidateSelector:
                 combinations.append(combination)
             seen.add(combination.candidate.patch)
         combinations = [best, *sorted(combinations, key=lambda combination: combination.candidate.faults)]
-        if every:
-            return combinations
-        return combinations[:most]
+        return combinations if every else combinations[:most]
 
     def _is_at_fault(self, combination: Combination, index: int) -> bool:
         """True if the fill of a hole has an error, is blank or does nothing."""
@@ -397,12 +393,6 @@ class CandidateSelector:
                 least_faulty, fewest = answer, num_errors
         if least_faulty is not None:
             yield least_faulty
-
-
-def _combine_ranks(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:
-    """Yields the best answers of all holes, then the second best, and so on while every hole has one."""
-    for answers in zip(*ranked, strict=False):
-        yield list(answers)
 
 
 def _vary(ranked: Sequence[Sequence[Answer]]) -> Iterator[list[Answer]]:

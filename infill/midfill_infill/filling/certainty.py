@@ -46,19 +46,15 @@ class Evidence:
     ) -> "Evidence":
         """The evidence of a text whose tokens have the `confidence`. Both certainties are probabilities."""
         logs = [max(LEAST_LOG, math.log(max(value, 1e-9))) for value in confidence]
+        told = 0.5 if engine_certainty is None else engine_certainty  # 0.5 has the ln odds 0
+        told = min(max(told, _LEAST_CHANCE), 1 - _LEAST_CHANCE)
         return cls(
             mean=math.fsum(logs) / max(1, len(logs)),
             least=min(logs, default=0.0),
-            told=0.0 if engine_certainty is None else to_odds(engine_certainty),
+            told=math.log(told / (1 - told)),
             proposed=proposal_certainty,
             length=math.log1p(len(text.strip())),
         )
-
-
-def to_odds(chance: float) -> float:
-    """The ln odds, ln(chance / (1 - chance)), bounded for chances near 0 and 1."""
-    bounded = min(max(chance, _LEAST_CHANCE), 1 - _LEAST_CHANCE)
-    return math.log(bounded / (1 - bounded))
 
 
 @dataclass(frozen=True)
@@ -162,11 +158,8 @@ def split_folds(groups: Sequence[str], folds: int = 5) -> Iterator[tuple[list[in
 
 def lose(chances: Sequence[float], rights: Sequence[bool]) -> float:
     """The mean cross entropy of certainties with what was right, in nats; smaller is better."""
-    log_likelihoods: list[float] = []
-    for chance, is_right in zip(chances, rights, strict=True):
-        likelihood = chance if is_right else 1 - chance
-        log_likelihoods.append(math.log(max(1e-6, likelihood)))
-    return -math.fsum(log_likelihoods) / max(1, len(rights))
+    likelihoods = [chance if is_right else 1 - chance for chance, is_right in zip(chances, rights, strict=True)]
+    return -math.fsum(math.log(max(1e-6, likelihood)) for likelihood in likelihoods) / max(1, len(rights))
 
 
 def key_of(model: ModelInfo) -> str:

@@ -28,9 +28,7 @@ class Doubts:
 
     def temper(self, hole: Hole, text: str, certainty: float | None) -> float | None:
         """The certainty of a fill, lowered to DOUBTFUL if the fill is doubtful."""
-        if certainty is None or certainty <= DOUBTFUL:
-            return certainty
-        if self.has(hole, text):
+        if certainty is not None and certainty > DOUBTFUL and self.has(hole, text):
             return DOUBTFUL
         return certainty
 

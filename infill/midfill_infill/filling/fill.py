@@ -174,7 +174,9 @@ def fill(
     if is_outside and heeded.spares_queries:
         heeded = replace(heeded, n=1)
     comment_mark = document.syntax.comment if document.syntax else "#"
-    window_chars = client.window * CHARS_PER_TOKEN if is_outside else None
+    window_chars: int | None = None
+    if is_outside:  # a character of several bytes, such as a Chinese one, is a token or more
+        window_chars = client.window * CHARS_PER_TOKEN * len(document.text) // max(1, len(document.source))
     excerpts = _find_excerpts(document, holes, heeded, window_chars)
     excerpt_texts = [excerpt.text for excerpt in excerpts]
     budget_chars = model.max_context_tokens * CHARS_PER_TOKEN
@@ -270,9 +272,7 @@ def _choose_fitting(candidates: Sequence[Alternative], bounds: Sequence[Bounds],
     if not fitting:
         next_step = "reroll, or type a line of it: what you type stays"
         raise MidfillError("not_heeded", f"no {options.length} text was found", next_step)
-    if options.every or not any(bounds):
-        return fitting
-    return fitting[: options.n]
+    return fitting if options.every or not any(bounds) else fitting[: options.n]
 
 
 def _add_unranked(combination: Combination, ranked: Sequence[Sequence[Answer]]) -> list[list[Answer]]:
@@ -476,7 +476,10 @@ def _run(
     try:
         for index, message in enumerate(stream):
             if isinstance(message, wire.InfillResponse):
-                _check_num_holes(message, len(selector.holes))
+                for filled_holes in (message.holes, *message.alternatives):
+                    if len(filled_holes) != len(selector.holes):
+                        told = f"the engine answered {len(filled_holes)} of {len(selector.holes)} holes"
+                        raise MidfillError("engine_error", told)
                 return message
             yield Preview(message.step, message.num_steps, message.holes, is_repair, model=model)
             if index == 0:
@@ -484,13 +487,6 @@ def _run(
     finally:
         stream.close()
     raise AssertionError("the client ends a stream with an answer or an error")
-
-
-def _check_num_holes(response: wire.InfillResponse, num_holes: int) -> None:
-    """Raises MidfillError unless every alternative of the answer has a text for each hole."""
-    for filled_holes in (response.holes, *response.alternatives):
-        if len(filled_holes) != num_holes:
-            raise MidfillError("engine_error", f"the engine answered {len(filled_holes)} of {num_holes} holes")
 
 
 def add_stats(first: wire.Stats, second: wire.Stats) -> wire.Stats:

@@ -18,8 +18,8 @@ def mask_errors(segments: Segments, combination: Combination) -> Segments:
     specs: list[wire.HoleSpec] = []
     any_masked = False
     for spec, filled, spliced in zip(segments.specs, combination.holes, combination.spliced.fills, strict=True):
-        outside_anchors = find_gaps(filled.anchors, len(filled.text))
-        masked = _intersect(_whole_lines(filled.text, spliced.error_ranges), outside_anchors)
+        without_errors = find_gaps(_whole_lines(filled.text, spliced.error_ranges), len(filled.text))
+        masked = find_gaps(merge_spans([*without_errors, *filled.anchors]), len(filled.text))
         any_masked = any_masked or bool(masked)
         keep = find_gaps(masked, len(filled.text))
         specs.append(build_hole(spec, draft=filled.text, keep=keep))
@@ -47,18 +47,6 @@ def recall(spec: wire.HoleSpec, first: wire.FilledHole, repaired: wire.FilledHol
         if draft_position in first_confidence:
             confidence[index] = first_confidence[draft_position]
     return repaired.model_copy(update={"confidence": confidence})
-
-
-def _intersect(spans: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The intersection of two sorted lists of disjoint ranges."""
-    common: list[tuple[int, int]] = []
-    for span_start, span_end in spans:
-        for other_start, other_end in others:
-            start = max(span_start, other_start)
-            end = min(span_end, other_end)
-            if start < end:
-                common.append((start, end))
-    return common
 
 
 def _whole_lines(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

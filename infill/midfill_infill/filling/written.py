@@ -40,7 +40,7 @@ class Written(frozenset[str]):
 
 def load() -> Written:
     """The digests of the lines that nobody has accepted yet; empty if they cannot be read. Never raises."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         return Written(_read(_path()))
     return Written()
 
@@ -58,7 +58,7 @@ def forget(texts: Iterable[str]) -> None:
 def _change(texts: Iterable[str], *, is_accepted: bool) -> None:
     """Adds the lines of the texts to the file as the newest ones, or removes them if they are accepted."""
     digests = Written.of(texts)
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         path = _path()
         now = int(time.time())
         times = _read(path)
@@ -84,8 +84,8 @@ def _read(path: Path) -> dict[str, int]:
         return {}
     oldest = time.time() - MAX_AGE_S
     times: dict[str, int] = {}
-    for row in path.read_text(encoding="ascii").splitlines():
-        written_at, digest = row.split()
-        if int(written_at) > oldest:
+    for row in path.read_text(encoding="ascii", errors="replace").splitlines():
+        written_at, _, digest = row.partition(" ")
+        if written_at.isdecimal() and int(written_at) > oldest:
             times[digest] = int(written_at)
     return times

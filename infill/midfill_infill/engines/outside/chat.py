@@ -4,12 +4,14 @@ that `uncover` takes it off whatever the hole wants; `answers` takes off what el
 Thinking that a server sends in a field of its own is not read.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
-from midfill_infill.answers.wrapping import take_off_fence
-from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Protocol, read_delta
+from midfill_infill.answers.wrapping import has_fence, is_wrapping, take_off_fence
+from midfill_infill.engines.outside.openai import OpenAI
+from midfill_infill.engines.outside.protocol import BLOCK_TOKENS, THINKING_TOKENS, Call, HoleQuery, Piece, read_delta
 
 _TASK: Final = (
     "You fill gaps in code. The user shows a file in which {gap} stands for missing code. Answer with the missing code "
@@ -22,20 +24,21 @@ _EXTENTS: Final = {
     "block": "{gap} stands for one or more lines.",
 }
 FILE: Final = "The file:\n\n```\n"
-_THINKING_TOKENS: Final = 2048  # added to an answer's tokens, because many servers count a model's thoughts as well
+# The first line of thoughts whose opening tag the prompt of a model holds, and what ends them; code may look so, too.
+_THOUGHT: Final = re.compile(r"\s*[A-Z][\w'’]*[,.!]*(?:(?<=[,.!])$|(?:[ \t]+\S+){2,})")
+_THOUGHTS_END: Final = re.compile(r"(?<![\"'`])</(?:think|thinking|reasoning)>(?:[ \t]*\n)*(?=[ \t]*\S)")
 
 
-class Chat(Protocol):
-    default_url = "http://127.0.0.1:8000"
+class Chat(OpenAI):
     key_variables = {
         "openai.com": "OPENAI_API_KEY",
         "inceptionlabs.ai": "INCEPTION_API_KEY",
         "mistral.ai": "MISTRAL_API_KEY",
     }
-    needs_model = True
     has_stops = False  # an answer begins with a fence
     knows_end = True
     context_tokens = 6144
+    answer_tokens = BLOCK_TOKENS + THINKING_TOKENS  # many servers count thoughts as well
 
     def calls(self, query: HoleQuery) -> Iterator[Call]:
         code = query.defused
@@ -43,17 +46,31 @@ class Chat(Protocol):
         gap = next(mark for mark in marks if mark not in code.before + code.behind)
         extent = _EXTENTS[query.extent].format(gap=gap)
         others = "".join(f"Part of {path}:\n\n```\n{text}\n```\n\n" for path, text in code.sources.files)
+        max_tokens = query.max_tokens + THINKING_TOKENS
+        if query.limit is not None:
+            max_tokens = min(max_tokens, query.limit // 2)
         body: dict[str, Any] = {
             "model": query.model,
             "messages": [
                 {"role": "system", "content": _TASK.format(gap=gap)},
                 {"role": "user", "content": f"{extent}\n\n{others}{FILE}{code.before}{gap}{code.behind}\n```"},
             ],
-            "max_tokens": query.max_tokens + _THINKING_TOKENS,
+            "max_tokens": max_tokens,
             "stream": True,
         }
-        yield Call("/v1/chat/completions", {**body, "temperature": query.temperature, "seed": query.seed})
-        yield Call("/v1/chat/completions", body)  # some refuse a seed, or any temperature but their own
+        likeliest = {**body, "temperature": query.temperature}
+        yield Call("/v1/chat/completions", {**likeliest, "seed": query.seed})
+        yield Call("/v1/chat/completions", likeliest)  # Mistral's service refuses a seed
+        yield Call("/v1/chat/completions", body)  # some models refuse any temperature but their own
+
+    def find_answer(self, text: str) -> int | None:
+        lines = [line for line in text.split("\n") if line.strip()][:3]
+        if any(map(has_fence, lines[:2])) or (any(map(has_fence, lines)) and is_wrapping("\n".join(lines))):
+            return 0
+        if not lines or not _THOUGHT.match(lines[0]):
+            return super().find_answer(text)
+        end = _THOUGHTS_END.search(text)
+        return None if end is None else end.end()
 
     def uncover(self, answer: str) -> str:
         return take_off_fence(answer)

@@ -28,6 +28,7 @@ from midfill_infill.engines.outside.protocol import (
     END,
     LIMIT,
     NEWER_LIMIT,
+    THINKING_TOKENS,
     Call,
     HoleQuery,
     Piece,
@@ -100,7 +101,7 @@ class Exchange:
         self._limit = limit
         self.window = wanted
         if limit is not None:
-            self.window = min(wanted, max(limit - BLOCK_TOKENS, limit // 2))
+            self.window = min(wanted, max(limit - protocol.answer_tokens, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused
         self._renames_limit = False  # True once the engine has asked for NEWER_LIMIT
         self._wraps_code = False  # True once the engine has begun a part of a line with a fence or a sentence
@@ -134,15 +135,16 @@ class Exchange:
                     middle = Piece()
                     middles.append(middle)
                     for middle, num_tokens in self._write(query, hole):
-                        middles[-1] = self._uncover(middle)
+                        middles[-1] = replace(middle, text=self._protocol.uncover(middle.text))
                         told_model = middle.model or told_model
                         steps += 1
                         tokens += num_tokens
                         yield _make_step(steps, holes, shown)
-                    codes.append(_find_code(middle.text))
+                    code = next(unwrap(DraftText.of(restore(middle.text)), ""))  # `answers` finds it with a parser
+                    codes.append(code.text)
                     filled.append(_make_filled(hole, middles[-1], query.max_tokens))
-            except MidfillError as error:
-                if not fills or error.code == "cancelled":
+            except MidfillError:
+                if not fills:
                     raise
                 break
             fills.append(filled)
@@ -150,10 +152,6 @@ class Exchange:
         stats = wire.Stats(steps=steps, forwards=steps, tokens=tokens, ms=ms)
         name = ":".join(filter(None, (self._name, told_model or model)))
         yield wire.InfillResponse(model=name, holes=fills[0], alternatives=fills[1:], stats=stats)
-
-    def _uncover(self, middle: Piece) -> Piece:
-        """The middle without what the prompt demanded around it."""
-        return replace(middle, text=self._protocol.uncover(middle.text))
 
     def _make_query(self, common: HoleQuery, hole: _Hole, before: str, behind: str) -> HoleQuery:
         """The query for a hole between two texts, with what all queries of an alternative have in `common`."""
@@ -168,7 +166,7 @@ class Exchange:
         """Yields for each piece of the answer the whole middle so far, and the piece's number of tokens. The last
         middle has the ending of the answer, unless its hole ended before.
         """
-        middle, num_tokens, ending = Piece(), 0, ""
+        middle, num_tokens, ending, is_thinking = Piece(), 0, "", False
         indent = hole.spec.indent or ""
         if query.extent == "statement":
             indent = query.before.rpartition("\n")[2]
@@ -178,20 +176,31 @@ class Exchange:
         finder = EndFinder(query.extent, indent, query.before, query.behind, knows_end=knows_end, is_prose=has_fences)
         with closing(self._read_accepted(query)) as pieces:
             for piece in pieces:
-                is_full = bool(piece.text) and num_tokens >= query.max_tokens  # some engines exceed it
+                max_tokens = query.max_tokens + (THINKING_TOKENS if is_thinking else 0)
+                is_full = bool(piece.text) and num_tokens >= max_tokens  # some engines exceed it
                 if is_full:
                     piece = replace(piece, text="", logprobs=(), ending=CUT)
                 text = (middle.text + piece.text).replace("\r\n", "\n")  # two pieces may share a line end
                 num_added = len(piece.logprobs) or int(bool(piece.text))
                 num_tokens += num_added
                 ending = ending or piece.ending
-                end = finder.find(text, is_continuation=piece.is_continuation)
+                start = self._protocol.find_answer(text)
+                if is_thinking and start is not None:
+                    num_tokens = 0
+                text = text[start or 0 :]
+                is_thinking = start is None
+                end: int | None = None
+                if ending or not is_thinking:
+                    end = finder.find(text, is_continuation=piece.is_continuation)
                 if end is None and ending == CUT:
                     end = finder.likely_end
                 middle = Piece(text[:end], middle.logprobs + piece.logprobs, piece.model or middle.model)
-                yield middle if end is not None else replace(middle, ending=ending), num_added
+                shown = middle if end is not None else replace(middle, ending=ending)
+                yield Piece(model=middle.model) if is_thinking and not ending else shown, num_added
                 if end is not None or is_full:
                     return
+        if is_thinking and not ending:  # what might have been thoughts was the answer
+            yield replace(middle, text=middle.text[: finder.find(middle.text, is_continuation=False)]), 0
         wraps_code = is_wrapping(middle.text)
         is_blank = not middle.text.strip()  # then it may go on behind the line break
         is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)
@@ -210,14 +219,15 @@ class Exchange:
                 pieces = self._read_renamed(call)
                 if call.is_continuation:
                     pieces = _drop_known_space(pieces, query.before[len(query.left) :])
-                yield from pieces
+                for piece in pieces:
+                    self._num_refused = max(self._num_refused, index)  # a refusal of all kinds is one of this query
+                    yield piece
                 return
             except Refused as refusal:
                 if is_last:
                     message = f"{self._name} refuses the request: {refusal}"
                     next_step = "check the protocol, the model and the address that `midfill config engine` shows"
                     raise MidfillError("engine_error", message, next_step) from None
-                self._num_refused = index + 1
 
     def _read_renamed(self, call: Call) -> Iterator[Piece]:
         """As `_read`. Asks again if the engine wants NEWER_LIMIT, which later calls use at once."""
@@ -233,7 +243,9 @@ class Exchange:
         """Yields the pieces of the answer to a call. A connection that is lost behind the end of the answer is no
         failure. Raises Refused and MidfillError.
         """
-        is_whole = False
+        is_known = is_whole = False
+        message = f"{self._name} answers in a form that is not known"
+        unknown = MidfillError("engine_error", message, "check the protocol and the address")
         with closing(self._ask(call)) as lines:
             try:
                 for line in lines:
@@ -241,15 +253,17 @@ class Exchange:
                         piece = self._protocol.read(line)
                     except (ValueError, KeyError, TypeError, AttributeError):
                         next(lines, None)  # raises if the connection was lost in this line
-                        message = f"{self._name} answers in a form that is not known"
-                        raise MidfillError("engine_error", message, "check the protocol and the address") from None
+                        raise unknown from None
                     if piece is not None and piece.error:
                         message = f"{self._name} says: {piece.error[:200]}"
                         raise MidfillError("engine_error", message, "see that engine's log")
                     if piece is not None:
+                        is_known = True
                         is_whole = is_whole or bool(piece.ending)
                         if piece is not END:
                             yield piece
+                if not is_known:  # such as the page of a web server
+                    raise unknown
             except MidfillError as failure:
                 if failure.code != "engine_unreachable" or not is_whole:
                     raise
@@ -260,11 +274,6 @@ def _find_sources(excerpts: Sequence[str], origins: Origins) -> Sources:
     by_path = groupby(excerpts, key=lambda text: origins.files.get(text, UNNAMED))
     files = tuple((path, "\n\n".join(texts)) for path, texts in by_path)
     return Sources(files, origins.name, origins.path, origins.comment)
-
-
-def _find_code(answer: str) -> str:
-    """The likeliest code of an answer, as context of the next holes. `answers` finds the final text with a parser."""
-    return next(unwrap(DraftText.of(restore(answer)), "")).text
 
 
 def _drop_known_space(pieces: Iterator[Piece], known_space: str) -> Iterator[Piece]:
@@ -337,6 +346,6 @@ def _make_filled(hole: _Hole, middle: Piece, max_tokens: int) -> wire.FilledHole
         position += len(token)
     edges = [(0, len(hole.head)), (len(text) - len(hole.tail), len(text))]
     anchors = [(start, end) for start, end in edges if start < end]
-    is_cut = middle.ending == CUT
-    cut_at = max_tokens if is_cut else None
-    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors, cut=is_cut, cut_at=cut_at)
+    cut_at = max_tokens if middle.ending == CUT else None
+    cut = cut_at is not None
+    return wire.FilledHole(text=text, tokens=tokens, confidence=confidence, anchors=anchors, cut=cut, cut_at=cut_at)

@@ -22,11 +22,8 @@ class Fim(Protocol):
         }
         if query.temperature:
             body["temperature"] = query.temperature
-        with_seed = dict(body)
-        if query.stops:
-            with_seed["stop"] = list(query.stops)
-        with_seed["random_seed"] = query.seed
-        yield Call("/v1/fim/completions", with_seed)
+        stop = {"stop": list(query.stops)} if query.stops else {}
+        yield Call("/v1/fim/completions", {**body, **stop, "random_seed": query.seed})
         yield Call("/v1/fim/completions", {**body, "stream": False})
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:

@@ -26,14 +26,11 @@ class OpenAI(Protocol):
         }
         code = query.defused
         dialect = find_dialect(query.model)
-        with_stops = dict(body)
-        if query.stops:
-            with_stops["stop"] = list(query.stops)
+        with_stops = {**body, "stop": list(query.stops)} if query.stops else body
         insertion: dict[str, Any] = {}  # a call in which the model sees the text behind the hole
         if dialect.template:
             insertion = {**body, "prompt": code.prompt}
-            stops = dialect.stops(query.stops)
-            if stops:
+            if stops := dialect.stops(query.stops):
                 insertion["stop"] = stops
         elif query.behind.strip():
             insertion = {**with_stops, "prompt": code.headed.before, "suffix": code.behind}
@@ -53,7 +50,7 @@ class OpenAI(Protocol):
         return None
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        if not message["choices"]:  # some engines end with an event that only counts tokens
+        if not message.get("choices"):  # some engines end with an event that only counts tokens
             return None
         choice = message["choices"][0]
         rated = choice.get("logprobs") or {}

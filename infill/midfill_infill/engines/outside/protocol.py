@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Final
 
 from midfill_infill.answers.ending import Extent
 from midfill_infill.answers.markers import defuse, find_dialect
+from midfill_infill.answers.wrapping import find_start
 
 BLOCK_TOKENS: Final = 1024  # that an answer of several lines may take
+THINKING_TOKENS: Final = 2048  # that a model's thoughts before its answer may take
 LIMIT: Final = "max_tokens"  # how most engines call the limit of tokens
 NEWER_LIMIT: Final = "max_completion_tokens"
 CUT: Final = "length"  # the ending of an answer that the limit of tokens cut, as most engines call it
@@ -153,6 +155,9 @@ class Protocol:
     """How many tokens are sent at most by default: many engines take a few thousand and truncate the others silently.
     """
 
+    answer_tokens: ClassVar[int] = BLOCK_TOKENS
+    """How many tokens an answer may take, for which the limit must have room."""
+
     def limit_question(self, model: str) -> tuple[str, dict[str, Any] | None] | None:
         """Where an engine tells how many tokens it takes with its answer: a path, and a body for POST, None for GET.
         None if it tells nowhere.
@@ -168,6 +173,10 @@ class Protocol:
     def calls(self, query: HoleQuery) -> Iterator[Call]:
         """Yields the kinds of calls to try, the best first; the next one is tried if the engine refuses one."""
         raise NotImplementedError
+
+    def find_answer(self, text: str) -> int | None:
+        """Where the answer begins in what has arrived; None while this may be thoughts, which do not count."""
+        return None if find_start(text) is None else 0
 
     def uncover(self, answer: str) -> str:
         """The text of a hole in an answer, without what the prompt demanded around it."""
@@ -193,12 +202,14 @@ class Protocol:
 
 def read_delta(message: dict[str, Any]) -> Piece | None:
     """The piece in a message in the form of chats, which fill-in-the-middle services share; None without a choice."""
-    if not message["choices"]:
+    if not message.get("choices"):
         return None
     choice = message["choices"][0]
     delta = choice.get("delta") or choice.get("message") or {}
-    text = str(delta.get("content") or choice.get("text") or "")
-    return Piece(text, (), str(message.get("model", "")), ending=read_ending(choice))
+    text = delta.get("content") or choice.get("text") or ""
+    if isinstance(text, list):  # Mistral's models that think send parts; those with thoughts have no text
+        text = "".join(part.get("text") or "" for part in text)
+    return Piece(str(text), (), str(message.get("model", "")), ending=read_ending(choice))
 
 
 def read_ending(choice: dict[str, Any]) -> str:
