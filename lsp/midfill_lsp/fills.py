@@ -16,7 +16,7 @@ from midfill_infill.filling.fill import Options
 from midfill_infill.filling.reroll import KEEP_SHARE
 from midfill_infill.filling.wishes import tell_left_out
 from midfill_infill.filling.written import Written
-from midfill_lsp.edits import FillFailed, Replacement, apply_edits
+from midfill_lsp.edits import FillFailed, Replacement, apply_edits, is_cancelled
 from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, apply_fill, check_params, explain
 from midfill_lsp.ghost import GhostText, Suggestion
@@ -96,6 +96,9 @@ class Fills:
         if rerolled:
             self._pending.drop(rerolled)
         self._tell_pending(job.document)
+        if result.id is not None and not rerolled and is_cancelled():
+            await self.discard(PendingParams(id=job.id))
+            raise asyncio.CancelledError
         tell_of_better_models(self._server, settings.model, result.model)
         sentence = tell_left_out(result.model, job.left_out)
         if sentence is not None and sentence not in self._warnings:

@@ -193,19 +193,36 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 
-async def test_a_cancel_while_the_editor_applies(editor: Editor) -> None:
+@pytest.mark.parametrize("how", ["request", "progress", "discard"])
+async def test_a_cancel_while_the_editor_applies_puts_the_old_text_back(editor: Editor, how: str) -> None:
     buffer = editor.open(SOURCE)
 
     def cancel() -> None:
         editor.before_apply.clear()
-        editor.client.cancel_request(types.CancelParams("fill"))
+        if how == "request":
+            editor.client.cancel_request(types.CancelParams("fill"))
+        elif how == "progress":
+            editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
+        else:
+            discard = types.ExecuteCommandParams("midfill.discard", [{"uri": buffer.uri}])
+            editor.client.protocol.send_request(types.WORKSPACE_EXECUTE_COMMAND, discard)
 
     editor.before_apply.append(cancel)
     with pytest.raises(JsonRpcException) as error:
         await editor.run(await body_command(editor, buffer), token="mine", msg_id="fill")
     assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    assert buffer.text.source == SOURCE and editor.seen.pending[buffer.uri] == []
     await editor.run(await body_command(editor, buffer, "Doc."))
-    assert buffer.text.source == SOURCE.replace(BODY, FILL).replace("...", FILL)
+    assert buffer.text.source == SOURCE.replace("...", FILL)
+
+
+async def test_a_document_that_is_closed_while_the_editor_applies_has_nothing_pending(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    closed = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(buffer.uri))
+    editor.before_apply.append(lambda: editor.client.text_document_did_close(closed))
+    await editor.run(await body_command(editor, buffer))
+    assert (await editor.ask("midfill/status", {})).pending == 0
+    assert not any(editor.seen.pending.values())
 
 
 async def test_an_edit_elsewhere_moves_the_fill(editor: Editor, gate: Gate) -> None:
