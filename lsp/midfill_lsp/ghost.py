@@ -173,6 +173,8 @@ class GhostRequest:
 
     def fill(self, filler: Filler, stop: threading.Event) -> tuple[Suggestion, ...] | None:
         """The engine's suggestions; None if the fill was stopped."""
+        if stop.is_set():
+            return None
         options = replace(self.options, max_tokens=min(self.options.max_tokens or MAX_TOKENS, MAX_TOKENS))
         with closing(filler(self.document, [self.hole], options, self.settings, lambda phrase: None)) as events:
             for event in events:
