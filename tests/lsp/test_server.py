@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, d
 from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
-from midfill_lsp.progress import MIN_INTERVAL_S, FillProgress
+from midfill_lsp.progress import MIN_INTERVAL_S, FillProgress, show_progress
 from midfill_lsp.protocol import PARENT_POLL_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -172,6 +173,30 @@ async def test_progress_counts_what_a_model_settles(
     for step, counts in enumerate(masked):
         progress.step(step, 16, counts)
     assert reports == expected
+
+
+async def test_progress_that_is_granted_when_the_fill_ends_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_lsp.progress.CREATE_DELAY_S", 0)
+    asked, granted, sent = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def grant(token: str) -> None:
+        asked.set()
+        await granted.wait()
+
+    work = SimpleNamespace(
+        tokens=defaultdict(asyncio.Future),
+        create_async=grant,
+        begin=lambda token, begin: sent.append("begin"),
+        end=lambda token, end: sent.append("end"),
+    )
+    window = types.WindowClientCapabilities(work_done_progress=True)
+    server = SimpleNamespace(work_done_progress=work, client_capabilities=types.ClientCapabilities(window=window))
+    async with show_progress(cast(Any, server), None, "fill"):
+        await asked.wait()
+        granted.set()
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    assert sent in ([], ["begin", "end"])
 
 
 @pytest.mark.parametrize("how", ["request", "progress"])
