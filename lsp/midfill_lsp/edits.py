@@ -85,7 +85,7 @@ async def apply_edits(
             raise JsonRpcContentModified("Midfill: the edit was not confirmed; nothing was changed.")
         await asyncio.sleep(MOVED_WAIT_S)
         if document.version == version:
-            raise FillFailed("Midfill: the editor did not take the edit; try again.")
+            raise FillFailed(f"Midfill: {answer.failure_reason or 'the editor did not take the edit; try again'}.")
     raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
 
 
