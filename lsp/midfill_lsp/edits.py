@@ -54,7 +54,7 @@ async def apply_edits(
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
     returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. A cancel
-    that comes while the client applies the edit is too late: see `is_cancelled`. Raises FillFailed or
+    that comes while the client applies the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
     JsonRpcContentModified if nothing was changed.
     """
     for _ in range(MAX_APPLY_TRIES):
@@ -87,12 +87,6 @@ async def apply_edits(
         if document.version == version:
             raise FillFailed(f"Midfill: {answer.failure_reason or 'the editor did not take the edit; try again'}.")
     raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
-
-
-def is_cancelled() -> bool:
-    """True if the current task was cancelled while the client applied an edit."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _text_edit(

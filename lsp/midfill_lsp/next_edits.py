@@ -74,10 +74,7 @@ class NextEdits:
         burst = self._bursts.get(uri)
         if document is None or (burst and burst.now.source == document.source):
             return
-        if burst:
-            self._bursts[uri] = burst.follow(document.text)
-        else:
-            self._bursts[uri] = Burst(document.text, document.text)
+        self._bursts[uri] = burst.follow(document.text) if burst else Burst(document.text, document.text)
         self._tell(document, ())
         if uri in self._searches:
             self._searches.pop(uri).cancel()
