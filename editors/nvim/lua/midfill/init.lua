@@ -77,13 +77,6 @@ local function map_keys(buffer, is_on)
   end)
 end
 
---- The buffer of a document; nil if it is not loaded. `vim.uri_to_bufnr` would make one that was wiped out again.
-function M.loaded_buffer(uri)
-  local name = vim.uri_to_fname(uri)
-  local buffer = vim.fn.bufexists(name) == 1 and vim.fn.bufadd(name)
-  return buffer and vim.api.nvim_buf_is_loaded(buffer) and buffer or nil
-end
-
 --- A fill no longer runs.
 local function end_fill(buffer, id)
   for _, token in ipairs(marks.tokens_of(buffer, id)) do
@@ -94,7 +87,7 @@ end
 
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
 function M.show_pending(params, buffer)
-  buffer = buffer or M.loaded_buffer(params.uri)
+  buffer = buffer or places.loaded_buffer(params.uri)
   if not (buffer and vim.api.nvim_buf_is_loaded(buffer)) then
     return
   end
@@ -238,7 +231,7 @@ end
 
 --- Draws the places where the last change may be made again, as the server says.
 function M.show_repeats(params)
-  local buffer = M.loaded_buffer(params.uri)
+  local buffer = places.loaded_buffer(params.uri)
   if buffer then
     marks.repeats(buffer, params.places, options.next_edit)
   end
