@@ -381,7 +381,8 @@ class Fills:
         self._server.tell("midfill/didChangeStatus", self.status())
 
     def _tell_pending(self, document: SyncedDocument) -> None:
-        self._teller.tell(document)
+        for changed in [*(pending.document for pending in self._pending.shrink()), document]:
+            self._teller.tell(changed)
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)
