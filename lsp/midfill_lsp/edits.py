@@ -53,8 +53,9 @@ async def apply_edits(
     confirm: bool = False,
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
-    returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. Raises
-    FillFailed or JsonRpcContentModified if nothing was changed.
+    returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. A cancel
+    that comes while the client applies the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
+    JsonRpcContentModified if nothing was changed.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
@@ -71,8 +72,11 @@ async def apply_edits(
         if confirm:
             edit.change_annotations = {"fill": types.ChangeAnnotation(title, needs_confirmation=True)}
         document.num_edits += 1
+        asked = asyncio.ensure_future(server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title)))
         try:
-            answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title))
+            answer = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            answer = await asked
         finally:
             document.num_edits -= 1
         if answer.applied:
@@ -81,7 +85,7 @@ async def apply_edits(
             raise JsonRpcContentModified("Midfill: the edit was not confirmed; nothing was changed.")
         await asyncio.sleep(MOVED_WAIT_S)
         if document.version == version:
-            raise FillFailed("Midfill: the editor did not take the edit; try again.")
+            raise FillFailed(f"Midfill: {answer.failure_reason or 'the editor did not take the edit; try again'}.")
     raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
 
 

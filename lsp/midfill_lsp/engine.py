@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # imports an HTTP client, a fifth of the server's start-up ti
 
 FIRST_BACKOFF_S = 2.0
 MAX_BACKOFF_S = 300.0
+POLL_S = 0.05
 # How the codes of errors begin that the next fill would get again.
 _ENGINE_ERRORS = ("engine_", "out_of", "unknown_model")
 
@@ -45,8 +46,8 @@ class Engines:
         self._clients: dict[ModelAndDevice, tuple[EngineClient, EngineFacts | None]] = {}
 
     def fill(self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
-        """Fills with the engine that the settings name. If it must be started first, previews a proposal meanwhile.
-        Closing the generator stops the work. Raises MidfillError.
+        """Fills with the engine that the settings name. If it must be started first, previews a proposal, or no holes,
+        meanwhile. Closing the generator stops the work. Raises MidfillError.
         """
         model_and_device = settings.model, settings.device
         known = self._clients.get(model_and_device)
@@ -67,8 +68,7 @@ class Engines:
                 yield from events
                 return
         proposed = propose_fill(document, holes, options)
-        if proposed is not None:
-            yield Preview.of(proposed, 0, None)
+        yield Preview.of(proposed, 0, None) if proposed else Preview(0, 1, (), is_proposed=True)
         yield from fill(document, holes, options, self._connect(model_and_device, say))
 
     def _connect(self, model_and_device: ModelAndDevice, say: Say) -> "EngineClient":
@@ -114,6 +114,8 @@ class WatchedFiller:
                 for event in events:
                     if isinstance(event, Filled):
                         self.succeed()
+                    elif event.is_proposed:  # the engine must be started
+                        self._last_succeeded = False
                     yield event
         except MidfillError as error:
             if error.code.startswith(_ENGINE_ERRORS):
@@ -128,8 +130,14 @@ class WatchedFiller:
         """
         with closing(self.fill(document, holes, options, settings, say)) as all_events:
             events = (event for event in all_events if isinstance(event, Filled) or not event.is_proposed)
-            with nullcontext() if self._last_succeeded else self._one_at_a_time:
+            is_alone = not self._last_succeeded
+            while is_alone and not self._one_at_a_time.acquire(timeout=POLL_S):
+                yield Preview(0, 1, ())  # lets the caller stop
+            try:
                 first = None if self.is_resting else next(events, None)
+            finally:
+                if is_alone:
+                    self._one_at_a_time.release()
             if first is not None:
                 yield first
                 yield from events

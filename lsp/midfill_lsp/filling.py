@@ -300,7 +300,7 @@ async def apply_fill(
     text = made.text
     described = [describe_fill(hole.fill, text.range(hole.inner), text.encoding) for hole in made.holes]
     result = make_result(made.filled, described, version=version, applied=True)
-    if confirm:
+    if confirm or server.workspace.open_document(made.document.uri) is not made.document:  # it was closed meanwhile
         made.document.forget(made.moves)
         return result
     store.add(made)

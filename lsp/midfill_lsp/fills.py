@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -19,26 +20,16 @@ from midfill_infill.filling.written import Written
 from midfill_lsp.edits import FillFailed, Replacement, apply_edits
 from midfill_lsp.engine import Filler, WatchedFiller
 from midfill_lsp.filling import FillJob, apply_fill, check_params, explain
-from midfill_lsp.ghost import GhostText, Suggestion
+from midfill_lsp.ghost import GhostText, Suggestion, tell_judged
 from midfill_lsp.host import Host
-from midfill_lsp.messages import (
-    Done,
-    FillParams,
-    FillResult,
-    PendingParams,
-    Range,
-    SnoozeParams,
-    StaleGhostText,
-    Status,
-    What,
-)
+from midfill_lsp.messages import Done, FillParams, FillResult, PendingParams, Range, SnoozeParams, Status, What
 from midfill_lsp.pending import Pending, PendingHole, PendingStore
 from midfill_lsp.related import RelatedText
 from midfill_lsp.settings import Settings
 from midfill_lsp.telling import PendingTeller, tell_of_better_models
 from midfill_lsp.text import Span, SyncedDocument, find_at
 from midfill_lsp.until import ask_for_command, find_folder
-from midfill_lsp.views import DocumentView, find_exclusion, read_ahead, take_view
+from midfill_lsp.views import find_exclusion, read_ahead, take_view
 
 READ_DELAY_S = 0.1  # how long a document is idle before it is read ahead
 STATUS_DELAY_S = 0.02
@@ -61,7 +52,7 @@ class Fills:
         self._pending = PendingStore()
         self._teller = PendingTeller(server, self._pending)
         self._running: list[FillJob] = []
-        self._ghost = GhostText(executor, self._tell_judged)
+        self._ghost = GhostText(executor, partial(tell_judged, server))
         self._related = RelatedText(server.freeze_settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: dict[Path | None, str] = {}  # which fills must pass, by workspace folder
@@ -78,9 +69,7 @@ class Fills:
         self.check_included(params.uri)
         settings = self._server.settings_of(params.uri)
         find_surroundings = self._look_around(params.uri)
-        rerolled_holes: tuple[PendingHole, ...] = ()
-        if rerolled:
-            rerolled_holes = tuple(replace(hole) for hole in rerolled.holes)
+        rerolled_holes = [replace(hole) for hole in rerolled.holes] if rerolled else []
         id = next(self._pending.ids)
         job = FillJob(
             id, self._server, check_params(params), filler=self._filler.fill, settings=settings,
@@ -96,6 +85,10 @@ class Fills:
         if rerolled:
             self._pending.drop(rerolled)
         self._tell_pending(job.document)
+        task = asyncio.current_task()
+        if result.id is not None and not rerolled and task and task.cancelling():
+            await self.discard(PendingParams(id=job.id))
+            raise asyncio.CancelledError
         tell_of_better_models(self._server, settings.model, result.model)
         sentence = tell_left_out(result.model, job.left_out)
         if sentence is not None and sentence not in self._warnings:
@@ -172,11 +165,8 @@ class Fills:
         default KEEP_SHARE at the same length and 0 at another one.
         """
         pending = self._find_pending(params)
-        share = 0.0
-        if params.keep is not None:
-            share = params.keep
-        elif params.length == "same":
-            share = KEEP_SHARE
+        default_share = KEEP_SHARE if params.length == "same" else 0.0
+        share = default_share if params.keep is None else params.keep
         document = pending.document
         ranges = [document.text.range(hole.inner) for hole in pending.holes]
         asked = FillParams(
@@ -220,11 +210,6 @@ class Fills:
             return await self._ghost.suggest(
                 view, offset, settings, filler, surroundings, invoked=invoked, document=document
             )
-
-    def _tell_judged(self, view: DocumentView, offset: int) -> None:
-        """Tells the client that its ghost text at `offset` is stale, because the engine has judged it."""
-        place = Range.of(view.text.range((offset, offset))).start
-        self._server.tell("midfill/didJudge", StaleGhostText(uri=view.uri, position=place), view.uri)
 
     async def snooze(self, params: SnoozeParams) -> Status:
         """Turns ghost text off for some minutes."""
@@ -396,7 +381,8 @@ class Fills:
         self._server.tell("midfill/didChangeStatus", self.status())
 
     def _tell_pending(self, document: SyncedDocument) -> None:
-        self._teller.tell(document)
+        for changed in [*(pending.document for pending in self._pending.shrink()), document]:
+            self._teller.tell(changed)
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None, callback=lambda _: None)

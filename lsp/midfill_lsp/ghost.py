@@ -19,6 +19,8 @@ from midfill_infill.syntax.holes import hole_at_cursor
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
 from midfill_lsp.engine import Filler
+from midfill_lsp.host import Host
+from midfill_lsp.messages import Range, StaleGhostText
 from midfill_lsp.settings import Settings
 from midfill_lsp.text import SyncedDocument, Text
 from midfill_lsp.views import DocumentView
@@ -173,6 +175,8 @@ class GhostRequest:
 
     def fill(self, filler: Filler, stop: threading.Event) -> tuple[Suggestion, ...] | None:
         """The engine's suggestions; None if the fill was stopped."""
+        if stop.is_set():
+            return None
         options = replace(self.options, max_tokens=min(self.options.max_tokens or MAX_TOKENS, MAX_TOKENS))
         with closing(filler(self.document, [self.hole], options, self.settings, lambda phrase: None)) as events:
             for event in events:
@@ -237,3 +241,9 @@ def to_items(document: SyncedDocument, offset: int, suggestions: Sequence[Sugges
         for each in suggestions
     ]
     return types.InlineCompletionList(items)
+
+
+def tell_judged(server: Host, view: DocumentView, offset: int) -> None:
+    """Tells the client that its ghost text at `offset` is stale, because the engine has judged it."""
+    place = Range.of(view.text.range((offset, offset))).start
+    server.tell("midfill/didJudge", StaleGhostText(uri=view.uri, position=place), view.uri)

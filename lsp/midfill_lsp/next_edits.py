@@ -74,10 +74,7 @@ class NextEdits:
         burst = self._bursts.get(uri)
         if document is None or (burst and burst.now.source == document.source):
             return
-        if burst:
-            self._bursts[uri] = burst.follow(document.text)
-        else:
-            self._bursts[uri] = Burst(document.text, document.text)
+        self._bursts[uri] = burst.follow(document.text) if burst else Burst(document.text, document.text)
         self._tell(document, ())
         if uri in self._searches:
             self._searches.pop(uri).cancel()
@@ -107,9 +104,7 @@ class NextEdits:
         if not found:
             raise FillFailed(NOTHING)
         text = document.text
-        offset = 0
-        if params.position:
-            offset = text.offset(params.position.to_lsp())
+        offset = text.offset(params.position.to_lsp()) if params.position else 0
         chosen = found
         if params.action != "all":
             line_start, line_end = text.whole_lines((offset, offset))
@@ -120,9 +115,7 @@ class NextEdits:
             async with asyncio.timeout(APPLIED_WAIT_S):
                 while chosen and document.text is text:  # until the client reports the edit that it applied
                     await asyncio.sleep(0.005)
-        remaining = found
-        if chosen:
-            remaining = await self.find(document)
+        remaining = await self.find(document) if chosen else found
         self._tell(document, remaining)
         repeated = Repeated(applied=num_applied, left=len(remaining))
         if not remaining or params.action != "next":
@@ -216,10 +209,8 @@ class NextEdits:
         return False
 
     def _tell(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
-        places = []
-        for each in repeats:
-            range = document.text.range(each.span)
-            places.append(RepeatPlace(range=Range.of(range), text=each.repeat.text))
+        ranges = [Range.of(document.text.range(each.span)) for each in repeats]
+        places = [RepeatPlace(range=range, text=each.repeat.text) for range, each in zip(ranges, repeats, strict=True)]
         message = Repeats(uri=document.uri, places=tuple(places))
         self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not repeats)
 

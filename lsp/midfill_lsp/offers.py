@@ -59,15 +59,11 @@ def _applies(view: DocumentView, document: Document, what: What, range: types.Ra
             view.span(hole)  # raises for a hole in another cell
     except MidfillError:
         return False
-    if what is not What.SELECTION and not all(hole.is_body for hole in holes):
-        return False
-    return bool(holes)
+    return bool(holes) and (what is What.SELECTION or all(hole.is_body for hole in holes))
 
 
 def _action(uri: str, version: int | None, what: What, range: types.Range, *, until: bool = False) -> types.CodeAction:
-    ranges: tuple[Range, ...] = ()
-    if what is not What.STUBS:
-        ranges = (Range.of(range),)
+    ranges = () if what is What.STUBS else (Range.of(range),)
     arguments = FillParams(uri=uri, what=what, version=version, ranges=ranges)
     title, name, kind = TITLES[what], "midfill.fill", KINDS[what]
     if until:

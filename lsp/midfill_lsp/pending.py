@@ -267,7 +267,7 @@ class Pending:
 
 
 class PendingStore:
-    """All pending fills of all documents, at most MAX_PENDING; a new one drives out the oldest."""
+    """All pending fills of all documents."""
 
     def __init__(self) -> None:
         self.ids = count(1)
@@ -286,8 +286,13 @@ class PendingStore:
         # The client has reported the edit before it answered, or the edit changed nothing and is never reported.
         if pending.moves or pending.document.source == pending.expected:
             self.follow(pending.document)
-        while len(self._fills) > MAX_PENDING:
-            self.drop(next(iter(self._fills.values())))
+
+    def shrink(self) -> list[Pending]:
+        """Drops the oldest fills until MAX_PENDING are left, and returns them."""
+        lost = list(self)[: max(0, len(self) - MAX_PENDING)]
+        for pending in lost:
+            self.drop(pending)
+        return lost
 
     def follow(self, document: SyncedDocument) -> bool:
         """Follows a change of the document. True if fills were lost."""

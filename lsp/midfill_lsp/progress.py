@@ -140,7 +140,9 @@ async def _begin_when_granted(server: LanguageServer, progress: FillProgress, ta
     await asyncio.sleep(CREATE_DELAY_S)
     token = str(uuid.uuid4())
     try:
-        await asyncio.wait_for(server.work_done_progress.create_async(token), CREATE_TIMEOUT_S)
+        # Not wait_for: in Python 3.11 it loses a cancel that comes with the answer, and progress would never end.
+        async with asyncio.timeout(CREATE_TIMEOUT_S):
+            await server.work_done_progress.create_async(token)
     except (JsonRpcException, TimeoutError):
         return
     progress.begin(token, task)

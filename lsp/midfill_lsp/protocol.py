@@ -240,7 +240,8 @@ def run_stdio(server: LanguageServer) -> int:
     os.dup2(2, 1)
     server.protocol.set_writer(StdoutPipe(out))
     try:
-        return asyncio.run(serve(server, 0))
+        # Not asyncio.run, which waits for worker threads at its end, such as one whose disk does not answer.
+        return asyncio.new_event_loop().run_until_complete(serve(server, 0))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     except (BrokenPipeError, KeyboardInterrupt):

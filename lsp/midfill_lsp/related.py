@@ -12,7 +12,7 @@ from midfill_infill.context.references import Reference, find_references
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Options
 from midfill_lsp.settings import Settings
-from midfill_lsp.text import SyncedDocument, SyncedWorkspace
+from midfill_lsp.text import SyncedWorkspace
 from midfill_lsp.views import find_cells, find_exclusions, find_innermost, find_path, take_view
 
 MAX_RECENT = 32
@@ -34,11 +34,7 @@ class RelatedText:
         settings_of, own = self._freeze_settings(), workspace.open_document(uri)
         if own is None or not settings_of(uri).repository_context:
             return Options
-        opened = {
-            document.uri: document.source
-            for document in workspace.text_documents.values()
-            if isinstance(document, SyncedDocument)
-        }
+        opened = {document.uri: document.source for document in workspace.text_documents.values()}
         folder = find_innermost(workspace.folders, uri)
         root = find_path(folder) if folder else None
         view = take_view(workspace, own)

@@ -44,7 +44,7 @@ def until_passes(
     held: dict[Path, bytes] = {}
     for other in workspace.text_documents.values():
         place = find_path(other.uri)
-        if place is None or place == path or not isinstance(other, SyncedDocument):
+        if place is None or place == path:
             continue
         if workspace.get_notebook_document(cell_uri=other.uri):  # the text of a cell is not that of its file
             continue

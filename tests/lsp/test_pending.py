@@ -1,7 +1,8 @@
 """Over stdio with a scripted filler: which fill a command means, and what is pending where, whatever the user does."""
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from lsprotocol import types
@@ -17,6 +18,8 @@ from midfill_infill.splicing.splice import splice
 from midfill_infill.syntax.holes import body_named
 from midfill_infill.text.diffs import common_prefix
 from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Patch
+from midfill_lsp.fills import Fills
 from midfill_lsp.pending import Pending, place_holes
 from midfill_lsp.text import SyncedDocument, Text
 
@@ -77,6 +80,23 @@ async def test_a_fill_of_what_stood_there_is_its_own_only_hunk(editor: Editor, c
     await editor.do("next")
     await editor.do(command, **here(buffer, "return 1"), part="hunk")
     assert ids(editor, buffer) == [] and "return 1" in buffer.text.source
+
+
+async def test_a_fill_that_newer_ones_drive_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_lsp.pending.MAX_PENDING", 1)
+    told: list[tuple[str, int]] = []
+    server = SimpleNamespace(
+        freeze_settings=dict,
+        client_capabilities=types.ClientCapabilities(),
+        tell=lambda method, message, uri, is_empty: told.append((uri, len(message.fills))),
+    )
+    fills = Fills(cast(Any, server), cast(Any, None), cast(Any, None))
+    filled = Filled(Alternative(Patch(()), (), 0), (), Stats(steps=1, forwards=1, tokens=1, ms=1.0), "model")
+    for number in (1, 2):
+        document = SyncedDocument(f"untitled:{number}", Text(""), 1, "python")
+        fills._pending.add(Pending(number, document, filled, 0, "\n"))
+        fills._tell_pending(document)
+    assert told == [("untitled:1", 1), ("untitled:1", 0), ("untitled:2", 1)]
 
 
 async def test_a_command_anywhere_on_the_line_acts_on_its_fill(editor: Editor) -> None:

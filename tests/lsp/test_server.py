@@ -3,6 +3,7 @@
 import asyncio
 import re
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, d
 from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
-from midfill_lsp.progress import MIN_INTERVAL_S, FillProgress
+from midfill_lsp.progress import MIN_INTERVAL_S, FillProgress, show_progress
 from midfill_lsp.protocol import PARENT_POLL_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -174,6 +175,30 @@ async def test_progress_counts_what_a_model_settles(
     assert reports == expected
 
 
+async def test_progress_that_is_granted_when_the_fill_ends_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("midfill_lsp.progress.CREATE_DELAY_S", 0)
+    asked, granted, sent = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def grant(token: str) -> None:
+        asked.set()
+        await granted.wait()
+
+    work = SimpleNamespace(
+        tokens=defaultdict(asyncio.Future),
+        create_async=grant,
+        begin=lambda token, begin: sent.append("begin"),
+        end=lambda token, end: sent.append("end"),
+    )
+    window = types.WindowClientCapabilities(work_done_progress=True)
+    server = SimpleNamespace(work_done_progress=work, client_capabilities=types.ClientCapabilities(window=window))
+    async with show_progress(cast(Any, server), None, "fill"):
+        await asked.wait()
+        granted.set()
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    assert sent in ([], ["begin", "end"])
+
+
 @pytest.mark.parametrize("how", ["request", "progress"])
 async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate: Gate, how: str) -> None:
     buffer = editor.open(SOURCE)
@@ -193,19 +218,36 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 
-async def test_a_cancel_while_the_editor_applies(editor: Editor) -> None:
+@pytest.mark.parametrize("how", ["request", "progress", "discard"])
+async def test_a_cancel_while_the_editor_applies_puts_the_old_text_back(editor: Editor, how: str) -> None:
     buffer = editor.open(SOURCE)
 
     def cancel() -> None:
         editor.before_apply.clear()
-        editor.client.cancel_request(types.CancelParams("fill"))
+        if how == "request":
+            editor.client.cancel_request(types.CancelParams("fill"))
+        elif how == "progress":
+            editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
+        else:
+            discard = types.ExecuteCommandParams("midfill.discard", [{"uri": buffer.uri}])
+            editor.client.protocol.send_request(types.WORKSPACE_EXECUTE_COMMAND, discard)
 
     editor.before_apply.append(cancel)
     with pytest.raises(JsonRpcException) as error:
         await editor.run(await body_command(editor, buffer), token="mine", msg_id="fill")
     assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    assert buffer.text.source == SOURCE and editor.seen.pending[buffer.uri] == []
     await editor.run(await body_command(editor, buffer, "Doc."))
-    assert buffer.text.source == SOURCE.replace(BODY, FILL).replace("...", FILL)
+    assert buffer.text.source == SOURCE.replace("...", FILL)
+
+
+async def test_a_document_that_is_closed_while_the_editor_applies_has_nothing_pending(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    closed = types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(buffer.uri))
+    editor.before_apply.append(lambda: editor.client.text_document_did_close(closed))
+    await editor.run(await body_command(editor, buffer))
+    assert (await editor.ask("midfill/status", {})).pending == 0
+    assert not any(editor.seen.pending.values())
 
 
 async def test_an_edit_elsewhere_moves_the_fill(editor: Editor, gate: Gate) -> None:

@@ -50,9 +50,9 @@ IGNORED = [
 class Wire:
     """A server process, spoken to in bytes."""
 
-    def __init__(self, *, initialize: bool = True) -> None:
+    def __init__(self, *, initialize: bool = True, command: tuple[str, ...] = REAL) -> None:
         self.process = subprocess.Popen(
-            REAL, env=server_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, env=server_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         self.ids = count(1000)
         if initialize:
@@ -148,6 +148,20 @@ def test_exit_without_shutdown_is_an_error() -> None:
     with wire.process:
         wire.send(frame(b'{"jsonrpc": "2.0", "method": "exit"}'))
         assert wire.process.wait(TIMEOUT_S) == 1
+
+
+def test_exit_waits_for_no_worker_thread() -> None:
+    program = "import time, midfill_lsp.server as server; from midfill_lsp.__main__ import main; "
+    program += "server.guess = lambda *_: time.sleep(600); main()"  # as on a disk that does not answer
+    wire = Wire(command=(sys.executable, "-c", program))
+    with wire.process:
+        wire.send(frame(b'{"jsonrpc": "2.0", "id": 1, "method": "midfill/tests", "params": {"uri": "file:///t.py"}}'))
+        assert wire.ask("shutdown")["result"] is None
+        wire.send(frame(b'{"jsonrpc": "2.0", "method": "exit"}'))
+        try:
+            assert wire.process.wait(10) == 0
+        finally:
+            wire.process.kill()
 
 
 def test_the_server_does_not_load_torch() -> None:

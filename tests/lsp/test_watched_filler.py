@@ -45,8 +45,9 @@ class Engine:
         self, document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say
     ) -> Generator[Preview | Filled, None, None]:
         self.num_starts += 1
-        self.is_started.set()
         if not self.works:
+            yield Preview(0, 1, (), is_proposed=True)
+            self.is_started.set()
             assert self.may_fail.wait(TIMEOUT_S)
             raise MidfillError("engine_failed", "the engine does not start")
         patch = splice(document, holes, ["pass"]).patch
@@ -82,6 +83,25 @@ async def test_a_failure_that_nobody_waits_for_lets_the_engine_rest() -> None:
         engine.works = True
         assert [found.text for found in await suggest(ghost, watched, invoked=True)] == ["pass"]
         assert watched.error is None and not watched.is_resting
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+async def test_ghost_text_that_is_superseded_waits_for_no_engine(has_worked: bool) -> None:
+    engine = Engine()
+    with ThreadPoolExecutor(3) as executor:
+        watched, ghost = WatchedFiller(engine.fill, lambda: None), GhostText(executor, lambda view, offset: None)
+        if has_worked:
+            watched.succeed()  # and ended since, as after half an hour without work
+        for number in range(4):
+            asked = asyncio.ensure_future(suggest(ghost, watched))
+            if not number:
+                await asyncio.to_thread(engine.is_started.wait, TIMEOUT_S)
+            await asyncio.sleep(0.1)
+            asked.cancel()
+        try:
+            assert await asyncio.wait_for(asyncio.wrap_future(executor.submit(id, 1)), 5), "a worker is free"
+        finally:
+            engine.may_fail.set()
 
 
 def test_only_a_fill_takes_an_error_back() -> None:
@@ -169,8 +189,12 @@ def test_ghost_text_asks_with_as_many_excerpts_as_a_request_holds() -> None:
     references = tuple(Reference("open", f"def part{number}(n): return sum(n)\n") for number in range(17))
     view = DocumentView("untitled:1", "python", text)
     request = GhostRequest.read(view, len(text.source) - 1, SETTINGS, lambda: Options(references=references), True)
-    request.fill(lambda d, h, o, s, say: fill(d, h, o, recorder), threading.Event())  # type: ignore[arg-type]
+    stop = threading.Event()
+    request.fill(lambda d, h, o, s, say: fill(d, h, o, recorder), stop)  # type: ignore[arg-type]
     assert len(recorder.asked[0].excerpts) == MAX_EXCERPTS
+    stop.set()
+    request.fill(lambda d, h, o, s, say: fill(d, h, o, recorder), stop)  # type: ignore[arg-type]
+    assert len(recorder.asked) == 1, "one that was superseded while it waited for a worker asks no engine"
 
 
 def test_a_fill_keeps_the_excerpts_of_the_one_before_and_tells_its_own() -> None:

@@ -5,10 +5,10 @@ capabilities.experimental = { midfill = true }
 --- Neovim's own handler takes any edit for version 0, and says of a stale one that it did not take that it did.
 local function apply_edit(error, params, context)
   for _, change in ipairs(params.edit.documentChanges or {}) do
-    local buffer = vim.uri_to_bufnr(change.textDocument.uri)
+    local buffer = require('midfill.places').loaded_buffer(change.textDocument.uri)
     local is_stale = vim.lsp.util.buf_versions[buffer] ~= change.textDocument.version
     if is_stale or not vim.lsp.buf_is_attached(buffer, context.client_id) then
-      return { applied = false }
+      return { applied = false, failureReason = not buffer and 'this buffer has no name; save it first' or nil }
     end
   end
   return vim.lsp.handlers['workspace/applyEdit'](error, params, context)

@@ -77,13 +77,6 @@ local function map_keys(buffer, is_on)
   end)
 end
 
---- The buffer of a document; nil if it is not loaded. `vim.uri_to_bufnr` would make one that was wiped out again.
-local function loaded_buffer(uri)
-  local name = vim.uri_to_fname(uri)
-  local buffer = vim.fn.bufexists(name) == 1 and vim.fn.bufadd(name)
-  return buffer and vim.api.nvim_buf_is_loaded(buffer) and buffer or nil
-end
-
 --- A fill no longer runs.
 local function end_fill(buffer, id)
   for _, token in ipairs(marks.tokens_of(buffer, id)) do
@@ -94,7 +87,7 @@ end
 
 --- Draws all fills that are pending in a document, as the server says, and maps their keys.
 function M.show_pending(params, buffer)
-  buffer = buffer or loaded_buffer(params.uri)
+  buffer = buffer or places.loaded_buffer(params.uri)
   if not (buffer and vim.api.nvim_buf_is_loaded(buffer)) then
     return
   end
@@ -238,7 +231,7 @@ end
 
 --- Draws the places where the last change may be made again, as the server says.
 function M.show_repeats(params)
-  local buffer = loaded_buffer(params.uri)
+  local buffer = places.loaded_buffer(params.uri)
   if buffer then
     marks.repeats(buffer, params.places, options.next_edit)
   end
@@ -297,6 +290,9 @@ function M.widen(step)
   end
   local params = { uri = vim.uri_from_bufnr(buffer), range = places.to_server(client, buffer, places.at_cursor()), version = vim.lsp.util.buf_versions[buffer] }
   client:request('midfill/holes', params, function(error, result)
+    if vim.lsp.util.buf_versions[buffer] ~= params.version then
+      return -- the answer is for another text
+    end
     if error or #result.ranges == 0 then
       return fail(error and error.message or 'Midfill: nothing to fill is around the cursor')
     end

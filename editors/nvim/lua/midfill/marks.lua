@@ -32,11 +32,6 @@ local function encoding_of(buffer)
   return client and client.offset_encoding or 'utf-8'
 end
 
---- The offset in bytes of an offset in units of the encoding.
-local function byte(text, unit, encoding)
-  return vim.str_byteindex(text, encoding, unit, false)
-end
-
 --- A hole's text as virtual lines: what is settled, guesses, and unlikely guesses each in a colour of its own.
 local function virtual_lines(hole, encoding)
   local text = hole.text
@@ -61,8 +56,8 @@ local function virtual_lines(hole, encoding)
   end
   table.sort(spans, function(one, other) return one[1] < other[1] or one[1] == other[1] and one[2] > other[2] end)
   for _, span in ipairs(spans) do
-    put(byte(text, span[1], encoding), 'MidfillGuess')
-    put(byte(text, span[2], encoding), span[3])
+    put(vim.str_byteindex(text, encoding, span[1], false), 'MidfillGuess')
+    put(vim.str_byteindex(text, encoding, span[2], false), span[3])
   end
   put(#text, 'MidfillGuess')
   table.insert(lines, line)

@@ -9,6 +9,13 @@ vim.api.nvim_create_autocmd('CmdlineLeave', { pattern = ':', callback = function
   vim.schedule(function() is_explicit = false end)
 end })
 
+--- The buffer of a document; nil if it is not loaded. `vim.uri_to_bufnr` would make one that was wiped out again.
+function M.loaded_buffer(uri)
+  local name = vim.uri_to_fname(uri)
+  local buffer = vim.fn.bufexists(name) == 1 and vim.fn.bufadd(name)
+  return buffer and vim.api.nvim_buf_is_loaded(buffer) and buffer or nil
+end
+
 --- One as the server counts it.
 function M.to_server(client, buffer, range)
   local function position(row, column)
