@@ -1,6 +1,7 @@
 """Decides which functions are stubs and which only look like one. Knows words and classes, no grammar."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -62,8 +63,12 @@ _LINTER_COMMENT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\
 _CHECKED_ONLY: Final = re.compile(
     rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
-# Code that reads a function's signature, annotations or code object, or passes it to a decorator; `{0}` is its name.
-_SIGNATURE_USE: Final = r"{0}\.__(annotations|code|signature)__|Signal\({0}\)|(?m:^[ \t]*@[\w.]+\({0}\b)"
+# Code that reads the signature, annotations or code object of a function, or passes it to a decorator; each group is a
+# name of such a function.
+_SIGNATURE_USE: Final = re.compile(
+    rb"(?<![\w\x80-\xff])([\w\x80-\xff]++)\.__(?:annotations|code|signature)__"
+    rb"|Signal\(([\w\x80-\xff]+)\)|(?m:^[ \t]*@[\w.]+\(([\w\x80-\xff]+))"
+)
 _DECORATOR: Final = re.compile(rb"(?m)^[ \t]*@((?:[A-Z]\w*\.)*\w+)\b(?!\.)")
 # Decorators of functions whose code users write, however many functions have them.
 _ORDINARY_DECORATORS: Final = frozenset(
@@ -82,6 +87,10 @@ def is_stub(document: Document, function: Function) -> bool:
     with a comment without TODO. Without a TODO, methods that subclasses override are no stubs either, nor, in Python,
     bodies that their author means so (`is_meant`).
     """
+    return document.derive(_is_stub, function)
+
+
+def _is_stub(document: Document, function: Function) -> bool:
     language = require_syntax(document)
     if function.is_deliberate or language.is_interface(document.name):
         return False
@@ -109,6 +118,24 @@ def _inside(document: Document, function: Function) -> bytes:
 def _decorators(document: Document, function: Function) -> bytes:
     """The text between a function's start and its definition."""
     return document.source[function.start : function.head]
+
+
+def _find_decorated(document: Document) -> dict[bytes, list[Function]]:
+    """The functions of a document by the name of each of their decorators."""
+    decorated = defaultdict[bytes, list[Function]](list)
+    for function in outline(document).functions:
+        for name in {*_DECORATOR.findall(_decorators(document, function))}:
+            decorated[name].append(function)
+    return decorated
+
+
+def _find_signature_uses(document: Document) -> dict[bytes, list[tuple[int, int]]]:
+    """Where a document uses signatures, as start and end in order, by the name of the function."""
+    uses = defaultdict[bytes, list[tuple[int, int]]](list)
+    for match in _SIGNATURE_USE.finditer(document.source):
+        assert match.lastindex is not None, "each use names its function"
+        uses[match[match.lastindex]].append(match.span())
+    return uses
 
 
 def _has_code(function: Function) -> bool:
@@ -282,9 +309,9 @@ class _Unwritten:
         """True if later code reads its signature, annotations or code object, or passes it to a decorator."""
         if not self.name:
             return False
-        use = re.compile(_SIGNATURE_USE.format(re.escape(self.name)).encode())
-        end = max((outer.end for outer in self.around), default=len(self.document.source))
-        return use.search(self.document.source, self.function.end, end) is not None
+        uses = self.document.derive(_find_signature_uses).get(self.name.encode(), ())
+        later = [end for start, end in uses if start >= self.function.end]
+        return bool(later) and later[0] <= max((outer.end for outer in self.around), default=later[0])
 
     @property
     def is_written_by_decorator(self) -> bool:
@@ -294,11 +321,7 @@ class _Unwritten:
         if _CODE_ELSEWHERE.search(self.decorators):
             return True
         for name in {*_DECORATOR.findall(self.decorators)} - _ORDINARY_DECORATORS:
-            decorated = [
-                function
-                for function in self.functions
-                if name in _DECORATOR.findall(_decorators(self.document, function))
-            ]
+            decorated = self.document.derive(_find_decorated)[name]
             if len(decorated) >= _MANY_DECORATED and not any(map(_has_code, decorated)):
                 return True
         return False
