@@ -1,5 +1,7 @@
 """Which holes a plan finds, in which files, and what it leaves out."""
 
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +65,10 @@ def test_ignored_vendored_and_generated_files_are_left_out(tmp_path: Path, git: 
         init_git(tmp_path)
     found, planning = plan(tmp_path)
     assert found == [("a.py", "a"), ("deep/keep.py", "d"), ("x.tmp.py", "e")]
-    assert planning.skipped == {"generated": 1}
+    assert planning.examples == {
+        "generated": ["made.py"],
+        "generated or of a third party, by its path": ["api_pb2.py", "out/j.py", "vendor/g.py"],
+    }
     everything, _ = plan(tmp_path, include_generated=True)
     assert {name for _, name in everything} == {"a", "d", "e", "g", "h", "i", "j"}
 
@@ -71,11 +76,15 @@ def test_ignored_vendored_and_generated_files_are_left_out(tmp_path: Path, git: 
 def test_other_repositories_links_and_unreadable_files_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": STUB.format("a"), "other/.git/HEAD": "ref: x\n", "other/b.py": STUB.format("b")})
     (tmp_path / "link.py").symlink_to("a.py")
+    os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "binary.py").write_bytes(b"def f():\n    ...\n\0")
     (tmp_path / "long.py").write_bytes(b"x = 1\n" * 200_000)
     found, planning = plan(tmp_path)
     assert found == [("a.py", "a")]
     assert planning.skipped == {"not a text file": 1, "file too large": 1}
+    shutil.rmtree(tmp_path / "other")
+    init_git(tmp_path)
+    assert plan(tmp_path)[1].skipped == {"not a text file": 1, "file too large": 1, "a link": 1}
 
 
 @pytest.mark.parametrize(
