@@ -16,7 +16,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
-from midfill_infill.refactor.journal.runs import find_run, new_run_id
+from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.planning import plan as plans
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
@@ -205,10 +205,13 @@ def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callab
     assert {path.parent, runs, runs.parent} <= {folder for (folder,) in synced}
 
 
-def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 1_000_000)]
+def test_runs_are_in_the_order_of_their_making_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"a.py": STUB.format("a")})
+    made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 5, 5, 1_000_001)]
     monkeypatch.setattr("midfill_infill.refactor.journal.runs.time.time_ns", iter(made_ns).__next__)
-    runs = [new_run_id() for _ in made_ns]
+    runs = [make_run(find_repository(tmp_path), Request(Selection(stubs=True)), Planning()) for _ in made_ns]
     assert sorted(runs) == runs
 
 

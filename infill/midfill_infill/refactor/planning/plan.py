@@ -95,7 +95,7 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
 
 def make_run(repository: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
-    run_id = new_run_id()
+    run_id = new_run_id(repository)
     path = journal_of(repository, run_id)
     unfinished = path.with_name("planning.db")
     meta = {
