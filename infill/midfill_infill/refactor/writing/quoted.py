@@ -48,11 +48,9 @@ def list_quoted(node: ast.AST) -> Iterator[ast.Constant]:
 def unquote(source: bytes) -> bytes:
     """A module with its quoted types in brackets. If this Python cannot read it, first blanks its type parameters."""
     source = source.removeprefix(UTF8_BOM)
-    unquoted, tree = source, _parse(source)
-    if tree is None:
-        unquoted = _blank_type_parameters(source)
-        tree = _parse(unquoted)
+    unquoted = source if _parse(source) is not None else _blank_type_parameters(source)
     for _ in range(_ROUNDS):
+        tree = _parse(unquoted)
         types = list(_list_types(tree)) if tree is not None else []
         if not types:
             break
@@ -60,7 +58,6 @@ def unquote(source: bytes) -> bytes:
         for quoted in sorted(types, key=lambda quoted: (quoted.lineno, quoted.col_offset), reverse=True):
             start, end = (line_starts[line - 1] + column for line, column in _ends(quoted))
             unquoted = unquoted[:start] + b"(%b)" % str(quoted.value).encode() + unquoted[end:]
-        tree = _parse(unquoted)
     return unquoted
 
 
