@@ -158,9 +158,7 @@ class _Unwritten:
     @property
     def owner(self) -> str:
         """The class or function that it is defined in; empty for a function of the module."""
-        if len(self.function.path) < 2:
-            return ""
-        return self.function.path[-2]
+        return self.function.path[-2] if len(self.function.path) > 1 else ""
 
     @property
     def decorators(self) -> bytes:
@@ -195,9 +193,7 @@ class _Unwritten:
     def methods(self) -> list[Function]:
         """All methods of its class, including itself."""
         owner = self.function.path[:-1]
-        if not owner:
-            return []
-        return [function for function in self.functions if function.path[:-1] == owner]
+        return [function for function in self.functions if owner and function.path[:-1] == owner]
 
     @cached_property
     def bases(self) -> frozenset[str]:
@@ -219,9 +215,8 @@ class _Unwritten:
     @property
     def is_in_tests(self) -> bool:
         """True if its file is a test, by the path."""
-        if self.document.path is None:
-            return False
-        return bool(_TEST_FILE.search(self.document.path.as_posix()))
+        path = self.document.path
+        return path is not None and bool(_TEST_FILE.search(path.as_posix()))
 
     def is_meant(self) -> bool:
         """True if the author of a Python body that is empty or a placeholder means it so, as the signs below say."""
@@ -244,9 +239,7 @@ class _Unwritten:
         if _MAY_REFUSE.search(self.decorators):
             return True
         is_allowed = self.may_refuse() if raised else self.may_be_empty()
-        if is_allowed:
-            return True
-        return self.kin.is_base or self.name in self.kin.inherited
+        return is_allowed or self.kin.is_base or self.name in self.kin.inherited
 
     def is_message_meant(self, message: bytes) -> bool:
         """True if the message of its error does not say that code is to come."""
@@ -259,10 +252,8 @@ class _Unwritten:
     @property
     def is_dispatched(self) -> bool:
         """True if the file builds method names from the first part of its name, as in `"do_" + name`."""
-        if not self.owner:
-            return False
         prefixes = [self.name[: match.end()] for match in re.finditer(r"(?<=[^_])_", self.name)]
-        if not prefixes:
+        if not self.owner or not prefixes:
             return False
         alternatives = "|".join(map(re.escape, prefixes)).encode()
         return re.search(rb"""["'](?:""" + alternatives + rb""")["'{%]""", self.document.source) is not None
@@ -299,16 +290,13 @@ class _Unwritten:
             return True
         head, owner = self.function.head, self.owner
         for (start, end), name in outline(self.document).scopes:
-            if name == owner and start < head < end:
-                if _CHECKED_ONLY.search(self.document.source, start, head):
-                    return True
+            if name == owner and start < head < end and _CHECKED_ONLY.search(self.document.source, start, head):
+                return True
         return False
 
     @property
     def is_signature_source(self) -> bool:
         """True if later code reads its signature, annotations or code object, or passes it to a decorator."""
-        if not self.name:
-            return False
         uses = self.document.derive(_find_signature_uses).get(self.name.encode(), ())
         later = [end for start, end in uses if start >= self.function.end]
         return bool(later) and later[0] <= max((outer.end for outer in self.around), default=later[0])
@@ -366,9 +354,7 @@ class _Unwritten:
     @property
     def docstring(self) -> bytes:
         """Its docstring with the quotes; empty without one."""
-        if self.function.docstring is None:
-            return b""
-        start, end = self.function.docstring
+        start, end = self.function.docstring or (0, 0)
         return self.document.source[start:end]
 
     def may_refuse(self) -> bool:

@@ -35,9 +35,7 @@ _HOLE_COLUMNS, _FILL_COLUMNS, _FILE_COLUMNS, _WRITE_COLUMNS = (
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """Opens the journal at `path`. Raises MidfillError `run_damaged`, `run_version`, `tree_locked` and
-    `journal_failed`.
-    """
+    """Opens the journal at `path`. Raises `run_damaged`, `run_version`, `tree_locked` and `journal_failed`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
