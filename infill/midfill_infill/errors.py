@@ -113,7 +113,9 @@ OF_REPOSITORIES: Final[dict[str, Entry]] = {
     "target_refused": Entry("Refused to write", "leave it out of the plan", REFUSED),
     "undo_refused": Entry("Not undone", "undo it by hand", REFUSED),
     "run_damaged": Entry("The journal cannot be read", "the source files are not affected; plan again", DISK_TROUBLE),
-    "run_version": Entry("The run is of another version", "use the version of midfill that made the run", DISK_TROUBLE),
+    "run_version": Entry(
+        "The run is of another version", "use the midfill that made it, or `runs --delete` it", DISK_TROUBLE
+    ),
     "journal_failed": Entry("The journal cannot be written", "free some space and run the command again", DISK_TROUBLE),
     "disk_full": Entry("Disk full", "free some space and run the command again; no file is damaged", DISK_TROUBLE),
     "write_broken": Entry("A file cannot be written", "it is as it was; run the command again", DISK_TROUBLE),

@@ -10,6 +10,7 @@ from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
 from midfill_infill.errors import MidfillError
+from midfill_infill.repository import walk
 from midfill_infill.repository.exclusions import find_exclusion, find_named_exclusion, is_ignored, is_secret
 from midfill_infill.repository.guards import is_foreign
 from midfill_infill.repository.patterns import (
@@ -56,13 +57,13 @@ def test_a_line_that_is_no_pattern_leaves_the_others(tmp_path: Path, line: str) 
     (tmp_path / ".gitignore").write_text(f"{line}\nbuild/\n")
     assert find_exclusion(tmp_path / "build/a.py") == "git ignores it"
     (tmp_path / ".gitattributes").write_text(f"{line} linguist-generated\nmade.py linguist-generated\n")
-    assert not list(choose(["made.py"], (), read_attributes(tmp_path), include_generated=False))
+    assert walk.is_foreign("made.py", read_attributes(tmp_path))
 
 
 @pytest.mark.parametrize("glob", ["", "!", "a\\", "[z-a]"])
 def test_what_is_no_pattern_is_one_sentence_for_who_gives_it(glob: str) -> None:
     with pytest.raises(MidfillError, match="is no pattern"):
-        list(choose(["made.py"], ["*.py", glob], (), include_generated=False))
+        list(choose(["made.py"], ["*.py", glob]))
 
 
 def test_attributes_are_unset_as_in_git(tmp_path: Path) -> None:
@@ -72,8 +73,8 @@ def test_attributes_are_unset_as_in_git(tmp_path: Path) -> None:
         "false.js linguist-generated=false\nother.js linguist-generated text=false\n"
         "both.js linguist-vendored\nboth.js -linguist-generated\n"
     )
-    written = choose(names, (), read_attributes(tmp_path), include_generated=False)
-    assert list(written) == ["own.js", "my.js", "false.js"]
+    marked = read_attributes(tmp_path)
+    assert [name for name in names if not walk.is_foreign(name, marked)] == ["own.js", "my.js", "false.js"]
 
 
 @pytest.mark.parametrize("name", ["src/file-lock.ts", "mutex-lock.go", "a.lock.py", "package-lock.json", "uv.lock"])

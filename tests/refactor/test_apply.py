@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from math import log2
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, source
@@ -43,6 +44,18 @@ def test_apply_writes_every_fill_and_undo_restores_every_byte(tree: Tree) -> Non
     assert (undone.num_files, undone.count(State.UNDONE), undone.troubles) == (5, 15, [])
     assert tree.contents() == tree.before
     assert all((tree.root / name).stat().st_mtime_ns > mtimes[name] for name in tree.before), "make builds them again"
+
+
+def test_a_disk_with_room_for_some_files_takes_them_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = make_tree(tmp_path / "repo", {f"m{number}.py": source(number, padding=900) for number in range(4)})
+    free = SimpleNamespace(f_bavail=20, f_frsize=1024)
+    monkeypatch.setattr(os, "statvfs", lambda _: free)
+    with pytest.raises(MidfillError, match="has 20 KiB free"):
+        apply_all(tree)
+    assert tree.contents() == tree.before
+    free.f_bavail += 2 * len(tree.after["m0.py"]) // 1024
+    assert apply_all(tree).num_files == 4 and tree.contents() == tree.after
+    assert undo_all(tree).num_files == 4 and tree.contents() == tree.before
 
 
 def test_one_hole_is_undone_among_others_in_any_order(tree: Tree) -> None:

@@ -3,11 +3,12 @@
 import itertools
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from midfill_infill.context.references import Reference
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import Progress, generate, hole_seed, reroll
 from midfill_infill.refactor.generating.shards import Shard, merge, open_part
+from midfill_infill.refactor.journal import journal as journals
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
 from midfill_infill.refactor.planning.plan import Planning, Request, make_run
@@ -308,6 +310,16 @@ def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> 
     with Journal(other) as journal, pytest.raises(MidfillError) as raised:
         merge(journal, [tmp_path / "part"])
     assert raised.value.code == "run_damaged"
+
+
+def test_a_journal_that_a_stopped_process_writes_is_locked(place: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = new_run(place)
+    monkeypatch.setattr(journals, "BUSY_TIMEOUT_S", 0.01)
+    with closing(sqlite3.connect(run, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(MidfillError) as raised, Journal(run, read_only=True) as journal:
+            journal.counts()
+    assert raised.value.code == "tree_locked" and "wait" in raised.value.sentence
 
 
 def test_reroll_draws_another_fill_as_the_next_attempt(place: Repository) -> None:

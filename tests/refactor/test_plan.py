@@ -1,5 +1,7 @@
 """Which holes a plan finds, in which files, and what it leaves out."""
 
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import State
-from midfill_infill.refactor.journal.runs import find_run, new_run_id
+from midfill_infill.refactor.journal.runs import find_run
 from midfill_infill.refactor.planning import plan as plans
 from midfill_infill.refactor.planning.plan import Planning, Request, find_holes, make_run
 from midfill_infill.refactor.planning.selection import Selection
@@ -63,7 +65,10 @@ def test_ignored_vendored_and_generated_files_are_left_out(tmp_path: Path, git: 
         init_git(tmp_path)
     found, planning = plan(tmp_path)
     assert found == [("a.py", "a"), ("deep/keep.py", "d"), ("x.tmp.py", "e")]
-    assert planning.skipped == {"generated": 1}
+    assert planning.examples == {
+        "generated": ["made.py"],
+        "generated or of a third party, by its path": ["api_pb2.py", "out/j.py", "vendor/g.py"],
+    }
     everything, _ = plan(tmp_path, include_generated=True)
     assert {name for _, name in everything} == {"a", "d", "e", "g", "h", "i", "j"}
 
@@ -71,11 +76,15 @@ def test_ignored_vendored_and_generated_files_are_left_out(tmp_path: Path, git: 
 def test_other_repositories_links_and_unreadable_files_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, {"a.py": STUB.format("a"), "other/.git/HEAD": "ref: x\n", "other/b.py": STUB.format("b")})
     (tmp_path / "link.py").symlink_to("a.py")
+    os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "binary.py").write_bytes(b"def f():\n    ...\n\0")
     (tmp_path / "long.py").write_bytes(b"x = 1\n" * 200_000)
     found, planning = plan(tmp_path)
     assert found == [("a.py", "a")]
     assert planning.skipped == {"not a text file": 1, "file too large": 1}
+    shutil.rmtree(tmp_path / "other")
+    init_git(tmp_path)
+    assert plan(tmp_path)[1].skipped == {"not a text file": 1, "file too large": 1, "a link": 1}
 
 
 @pytest.mark.parametrize(
@@ -196,10 +205,13 @@ def test_a_new_run_survives_a_power_failure(tmp_path: Path, record_calls: Callab
     assert {path.parent, runs, runs.parent} <= {folder for (folder,) in synced}
 
 
-def test_runs_of_one_second_are_in_the_order_of_their_making(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 1_000_000)]
+def test_runs_are_in_the_order_of_their_making_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"a.py": STUB.format("a")})
+    made_ns = [1_790_000_000_000_000_000 + 1000 * number for number in (0, 9, 10, 999_999, 5, 5, 1_000_001)]
     monkeypatch.setattr("midfill_infill.refactor.journal.runs.time.time_ns", iter(made_ns).__next__)
-    runs = [new_run_id() for _ in made_ns]
+    runs = [make_run(find_repository(tmp_path), Request(Selection(stubs=True)), Planning()) for _ in made_ns]
     assert sorted(runs) == runs
 
 

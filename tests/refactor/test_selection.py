@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,6 +198,7 @@ LONG = {
     "docstring.js": ("// a\nfunction f{0}() {{}}\n", Selection(where=("has docstring",))),
     "calls.py": ("def f{0}():\n    g()\n", Selection(where=("calls g",))),
     "words.py": ("def f{0}():\n    # a TODO\n    g()\n", Selection(where=("has TODO",))),
+    "used.py": ("@a\ndef g{0}(): return 1\n@a\ndef f{0}():\n    ...\n", Selection(stubs=True)),
     "space.cpp": ("int f{0}() {{ return old::load(1); }}\n", Selection(recipe="migrate-call=old::load:b::c")),
     "again.py": ("x = old.load({0})\nx.y()\n", Selection(recipe="migrate-call=old.load:new.read")),
 }
@@ -231,6 +233,13 @@ def test_ten_times_the_file_takes_about_ten_times_as_long(name: str) -> None:
 
     select(1)  # fills the caches that all documents share
     assert count_calls(lambda: select(200)) < 13 * count_calls(lambda: select(20))
+
+
+def test_a_thousand_stubs_of_a_file_are_found_in_a_moment() -> None:
+    code = "".join(f"def f{number}(a):\n    ...\n\n\n" for number in range(1500))
+    start_s = time.process_time()
+    assert len(found(Selection(stubs=True), code, "a.py")) == 1500
+    assert time.process_time() - start_s < 1.5
 
 
 PUBLIC = """__all__ = ["shown", "Shown"]

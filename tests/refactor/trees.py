@@ -78,7 +78,7 @@ GIT_USER = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit
 def plan_tree(root: Path, files: dict[str, bytes], state: State = State.ACCEPTED) -> Tree:
     """A run over the holes of `files`, which are below `root` already."""
     place = find_repository(root)
-    run_id = new_run_id()
+    run_id = new_run_id(place)
     path = journal_of(place, run_id)
     after = {}
     with Journal.create(path, {"run": run_id}) as journal:

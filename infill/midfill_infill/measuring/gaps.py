@@ -98,7 +98,7 @@ def _list_recent(repository: Repository, below: Path, since: ChangedLines | None
         names = walk.list_files(repository, below)
     names = [name for name in names if since is None or name in since.ranges]
     marked = walk.read_attributes(repository.root)
-    chosen = [name for name in walk.choose(names, (), marked, include_generated=False) if find_language(Path(name))]
+    chosen = [name for name in names if find_language(Path(name)) and not walk.is_foreign(name, marked)]
     for name in sorted(chosen, key=_make_age_key(repository)):
         if not find_exclusions((repository.root / name,)):
             yield name

@@ -68,19 +68,16 @@ def read_attributes(root: Path) -> list[Patterns]:
     return [Patterns(patterns) for patterns in marked.values()]
 
 
-def choose(
-    names: Iterable[str], globs: Sequence[str], marked: Sequence[Patterns], *, include_generated: bool
-) -> Iterator[str]:
-    """The names that match one of `globs` (.gitignore syntax, `!` excludes), by default all. Leaves out generated and
-    third-party files, also those that one of `marked` names, unless `include_generated`. Raises `bad_selector`.
-    """
+def is_foreign(name: str, marked: Iterable[Patterns]) -> bool:
+    """True for a generated or third-party file, by its path or by the attributes that `read_attributes` reads."""
+    return guards.is_foreign(name) or any(patterns.says(name) for patterns in marked)
+
+
+def choose(names: Iterable[str], globs: Sequence[str]) -> Iterator[str]:
+    """The names that match one of `globs` (.gitignore syntax, `!` excludes), by default all. Raises `bad_selector`."""
     for pattern in globs:
         if not Patterns([pattern]):
             raise MidfillError("bad_selector", f"{pattern!r} is no pattern of paths", "write it as in a .gitignore")
     only_negative = all(pattern.startswith("!") for pattern in globs)
     wanted = Patterns(["*", *globs] if only_negative else globs) if globs else None
-    for name in names:
-        if wanted is not None and not wanted.says(name):
-            continue
-        if include_generated or not (guards.is_foreign(name) or any(patterns.says(name) for patterns in marked)):
-            yield name
+    return (name for name in names if wanted is None or wanted.says(name))

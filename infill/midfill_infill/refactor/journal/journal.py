@@ -35,7 +35,7 @@ _HOLE_COLUMNS, _FILL_COLUMNS, _FILE_COLUMNS, _WRITE_COLUMNS = (
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """Opens the journal at `path`. Raises MidfillError `run_damaged`, `run_version` and `journal_failed`."""
+    """Opens the journal at `path`. Raises `run_damaged`, `run_version`, `tree_locked` and `journal_failed`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
@@ -81,6 +81,9 @@ class Journal(AbstractContextManager["Journal"]):
         try:
             yield
         except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                next_step = "continue that process or wait until it ends"
+                raise MidfillError("tree_locked", f"another process writes {self.path}", next_step) from None
             code = "journal_failed" if isinstance(error, sqlite3.OperationalError) else "run_damaged"
             raise MidfillError(code, f"the journal {self.path} fails ({error})") from None
 

@@ -3,17 +3,21 @@
 A lock file allows one writer at a time. The kernel releases the lock when its holder dies.
 """
 
+import calendar
 import hashlib
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from midfill_infill.engines.records import locked
 from midfill_infill.errors import MidfillError, is_disk_full
 from midfill_infill.repository.roots import Repository
+
+_SECOND: Final = "%Y%m%d-%H%M%S"  # the beginning of a run's id
 
 
 def state_folder(repository: Repository) -> Path:
@@ -59,10 +63,16 @@ def delete_run(journal: Path) -> None:
             raise MidfillError("journal_failed", f"{journal.parent} cannot be deleted ({error.strerror})") from None
 
 
-def new_run_id() -> str:
-    """A new id, which sorts by time. Its four random hex digits tell runs of the same microsecond apart."""
+def new_run_id(repository: Repository) -> str:
+    """A new id, which sorts by time and behind those of all runs, even if the clock was set back. Its four random hex
+    digits tell runs apart that two processes make in the same microsecond.
+    """
     now_us = time.time_ns() // 1000
-    second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
+    for latest in list_runs(repository)[-1:]:
+        with suppress(ValueError):  # a folder of another name
+            latest_s = calendar.timegm(time.strptime(latest[:15], _SECOND))
+            now_us = max(now_us, latest_s * 1_000_000 + int(latest[16:22]) + 1)
+    second = time.strftime(_SECOND, time.gmtime(now_us // 1_000_000))
     return f"{second}-{now_us % 1_000_000:06}-{os.urandom(2).hex()}"
 
 

@@ -81,8 +81,11 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
     if changed is not None:
         names = [name for name in names if name in changed.ranges]
     marked = walk.read_attributes(repository.root)
-    chosen = walk.choose(names, request.globs, marked, include_generated=request.include_generated)
-    for name in chosen:
+    for name in walk.choose(names, request.globs):
+        if not request.include_generated and walk.is_foreign(name, marked):
+            if find_language(Path(name)) is not None:
+                planning.skip("generated or of a third party, by its path", name)
+            continue
         planned = _plan_file(repository.root, name, request, planning, changed)
         if planned is not None and planned.holes:
             planning.num_files += 1
@@ -92,7 +95,7 @@ def find_holes(repository: Repository, request: Request, planning: Planning) -> 
 
 def make_run(repository: Repository, request: Request, planning: Planning, seed: int = 0) -> Path:
     """Plans into a new run and returns its journal, which exists only when the plan is complete and on the disk."""
-    run_id = new_run_id()
+    run_id = new_run_id(repository)
     path = journal_of(repository, run_id)
     unfinished = path.with_name("planning.db")
     meta = {
@@ -158,6 +161,7 @@ def _plan_file(
     except OSError:
         return None  # deleted, but still in the index
     if not stat.S_ISREG(facts.st_mode):
+        planning.skip("a link" if stat.S_ISLNK(facts.st_mode) else "not a regular file", name)
         return None
     planning.num_seen += 1
     try:

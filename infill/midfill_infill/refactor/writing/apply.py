@@ -106,7 +106,13 @@ class Writer:
             rewrites = self._prepare_all([(file_id, by_file[file_id]) for file_id in waiting], prepare, report)
             waiting = []
             for group in in_groups(rewrites, GROUP if attempt == 0 else 1):
-                waiting += write_group(self.journal, self.run_id, group, report)
+                try:
+                    waiting += write_group(self.journal, self.run_id, group, report)
+                except MidfillError as error:
+                    if error.code != "disk_full" or len(group) == 1:
+                        raise
+                    for rewrite in group:  # each needs less room than all
+                        waiting += write_group(self.journal, self.run_id, [rewrite], report)
             if not waiting:
                 return report
         names = [self.journal.file(file_id).path for file_id in waiting]

@@ -70,12 +70,14 @@ def find_undefined(source: bytes) -> frozenset[str] | None:
     if _STAR_IMPORT.search(text):
         return None
     used: set[str] = set()
-    bound: set[str] = set()
+    bound = {table.get_name() for table in module.get_children()}
     pending = [module]
     while pending:
         table = pending.pop()
         pending += table.get_children()
-        for symbol in table.get_symbols():
+        # `lookup` looks at all children: for each of the module's functions, too, it would take quadratic time.
+        names = set(table.get_identifiers()).difference(bound if table is module else ())
+        for symbol in map(table.lookup, names):
             is_bound = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
             if is_bound and (table is module or symbol.is_declared_global()):
                 bound.add(symbol.get_name())

@@ -67,6 +67,7 @@ def _ends(node: ast.Constant) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
+@lru_cache(maxsize=2)
 def _parse(source: bytes) -> ast.Module | None:
     """The tree of a module; None if it cannot be read."""
     try:
