@@ -34,9 +34,7 @@ SCHEDULE_ROOM: Final = 4  # a step has room for so many times the attention work
 INPUTS: Final = {"ids": torch.int64, "positions": torch.int64, "of_row": torch.int32}  # what a step reads for each row
 ALIGNMENT: Final = 16  # bytes, of each tensor in the memory of a `Mirror`
 MAX_ERROR: Final = 0.05  # as a share of the states' norm; not 0, because the kernels round bf16 in another order
-MAX_MIXED_ERROR: Final = (
-    0.7  # likewise, where rounding sends some rows to other experts; unrelated states differ by 1.4
-)
+MAX_MIXED_ERROR: Final = 0.7  # likewise, where rounding sends rows to other experts; that of unrelated states is 1.4
 
 
 def why_not_fused(config: TransformerConfig) -> str | None:
@@ -218,12 +216,10 @@ class FusedRunner:
         plain = pass_ if pass_.stacks is None else unstack(pass_)
         (by_kernels,) = self.run([pass_])
         (by_torch,) = run_packed(self._transformer, [plain], reference)
-        refuse_error(
-            find_error(by_kernels.hidden, by_torch.hidden), MAX_ERROR if config.moe is None else MAX_MIXED_ERROR
-        )
+        limit = MAX_ERROR if config.moe is None else MAX_MIXED_ERROR
+        refuse_error(find_error(by_kernels.hidden, by_torch.hidden), limit)
         layer = config.num_dense_layers + 1
-        if config.moe is not None and layer < config.num_layers:
-            assert by_kernels.own is not None and by_torch.own is not None
+        if by_kernels.own and by_torch.own and layer < config.num_layers:
             found, expected = by_kernels.own[layer][0][0], by_torch.own[layer][0][0]  # keys [K, T, E]
             errors = [find_error(found[:, row], expected[:, row]) for row in range(found.shape[1])]
             refuse_error(statistics.median(errors), MAX_ERROR)
