@@ -251,7 +251,7 @@ def test_links_that_lead_to_themselves_are_no_files_and_no_root(tmp_path: Path) 
     names = ("t.py", "loop.py", "folder/x.py")
     request = Request(Selection(stubs=True), names=tuple(str(tmp_path / name) for name in names))
     assert [planned.path for planned in find_holes(place, request, planning)] == ["t.py"]
-    with pytest.raises(MidfillError, match="folder is not a folder"):
+    with pytest.raises(MidfillError, match=r"folder is not a folder; name .* `refactor plan --glob` takes files"):
         find_repository(tmp_path / "folder")
 
 

@@ -32,7 +32,8 @@ def find_repository(start: Path) -> Repository:
     """The repository around the folder `start`, or without git that folder. Raises `file_missing` if it is none."""
     folder = Path(os.path.realpath(start))
     if not folder.is_dir():
-        raise MidfillError("file_missing", f"{start} is not a folder", "name the root of a repository")
+        next_step = "name the root of a repository; `refactor plan --glob` takes files"
+        raise MidfillError("file_missing", f"{start} is not a folder", next_step)
     for candidate in (folder, *folder.parents):
         if (git := _git_dir(candidate / ".git")) is not None:
             return Repository(candidate, git)
