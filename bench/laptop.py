@@ -36,7 +36,7 @@ from bench.green import stop_unless_green
 from bench.measure import ROOT, describe, write_record
 from midfill_engine.causal.continuing import limit_search
 from midfill_engine.causal.effort import EFFORTS
-from midfill_engine.causal.stretch import Stretch
+from midfill_engine.causal.stretch import GrowingText, Stretch
 from midfill_engine.causal.writing import TokenWriter
 from midfill_engine.families.causal import CAUSAL
 from midfill_engine.loading.checkpoints import LoadedModel
@@ -241,10 +241,15 @@ def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | Non
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Without what random weights distort: they write in circles, which ends bodies and makes guesses right."""
+    """Without what random weights distort: they write in circles, which makes guesses right, and what they write ends a
+    body anywhere. So a body has all of its tokens.
+    """
+
+    def write(text: GrowingText, piece: bytes) -> None:
+        text.data += piece
+
     with (
-        patch("midfill_engine.causal.stretch.find_loop", lambda lines: None),
-        patch("midfill_engine.causal.stretch.is_endless", lambda line: False),
+        patch.object(GrowingText, "write", write),
         patch.object(TokenWriter, "guess", lambda self, paths, *_, **__: [()] * len(paths)),
     ):
         yield
