@@ -152,8 +152,7 @@ def test_mixtures_of_experts_run_on_the_kernels(
     for found, theirs in zip(results, by_torch, strict=True):
         assert_same(found, theirs)
     assert torch.equal(runner.run(passes[1:2])[0].hidden, results[1].hidden)
-    runner.mix_long_passes()
-    monkeypatch.setattr(MixtureOfExperts, "_mix_by_torch", lambda *_: pytest.fail("by torch"))
+    monkeypatch.setattr(MixtureOfExperts, "mix", lambda *_: pytest.fail("by torch"))
     monkeypatch.setattr(fused, "ROW_BUCKETS", (4,))
     assert_same(runner.run(passes)[2], by_torch[2])
 
@@ -276,7 +275,9 @@ def test_the_check_fails_for_a_model_whose_states_differ(device: torch.device, i
         runner.check(is_causal=is_causal)
 
 
-def test_the_check_of_a_mixture_in_bf16_bears_rows_that_take_other_experts(device: torch.device) -> None:
+def test_the_check_of_a_mixture_in_bf16_bears_rows_that_take_other_experts(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their states are as far from torch's as torch's own from those in fp32; a kernel that is wrong is found."""
     moe = MoEConfig(16, 4, 24, router="sigmoid", renormalize=True, scale=2.5, shared_dim=16)
     config = replace(QWEN_LIKE, num_layers=3, moe=moe, num_dense_layers=1)
@@ -287,7 +288,7 @@ def test_the_check_of_a_mixture_in_bf16_bears_rows_that_take_other_experts(devic
     assert isinstance(experts, MixtureOfExperts)
     by_torch = copy.deepcopy(experts)
     experts.down.neg_()
-    experts.mix = by_torch._mix_by_torch
+    monkeypatch.setattr(experts, "mix", by_torch.mix)
     with pytest.raises(OperatorsError, match="differ from torch's"):
         runner.check()
 

@@ -190,7 +190,6 @@ def open_fused(transformer: Transformer, operators: TorchOperators, *, is_causal
     fused = FusedRunner(transformer, operators)
     if device.type == "cuda":
         fused.check(is_causal=is_causal)
-    fused.mix_long_passes()
     return fused
 
 

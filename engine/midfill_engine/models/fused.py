@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from midfill_engine.models.moe import MixtureOfExperts
+from midfill_engine.models.operators import TorchOperators
 from midfill_engine.models.transformer import Transformer, TransformerBlock, TransformerConfig, head_weight
 from midfill_kernels.cached_attention import CachedSchedule, cached_attention
 from midfill_kernels.experts import Experts, mix_experts
@@ -109,16 +110,18 @@ def matrices_of(experts: MixtureOfExperts) -> Experts:
     return Experts(experts.gate, experts.up, experts.down)
 
 
-def mix_long(experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Computes what `MixtureOfExperts.mix` does, for any number of `rows` [R, D]: a part of them at a time."""
-    if not len(rows):
-        return rows
-    mixed = []
-    for start in range(0, len(rows), ROW_BUCKETS[-1]):
-        part = slice(start, start + ROW_BUCKETS[-1])
-        sums = mix_experts(rows[part], matrices_of(experts), chosen[part], weights[part])
-        mixed.append(sums.sum(dim=0).to(rows.dtype))
-    return torch.cat(mixed)
+class ExpertOperators(TorchOperators):
+    """torch's operators, but for experts, whose kernel takes any number of rows, a part of them at a time."""
+
+    def mix(self, experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        if not len(rows):
+            return rows
+        mixed = []
+        for start in range(0, len(rows), ROW_BUCKETS[-1]):
+            part = slice(start, start + ROW_BUCKETS[-1])
+            sums = mix_experts(rows[part], matrices_of(experts), chosen[part], weights[part])
+            mixed.append(sums.sum(dim=0).to(rows.dtype))
+        return torch.cat(mixed)
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ rows are beside it. So a result never depends on the other passes.
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -17,9 +17,8 @@ from torch import Tensor
 
 from midfill_engine.groups import split
 from midfill_engine.models.choice import Choice, Chosen, check
-from midfill_engine.models.fused import FusedModel, Rows, Sizes, make_room, mix_long, pack_transformer
+from midfill_engine.models.fused import ExpertOperators, FusedModel, Rows, Sizes, make_room, pack_transformer
 from midfill_engine.models.fused_branches import BranchRunner, unstack, write_to_room
-from midfill_engine.models.moe import MixtureOfExperts
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, Stacks, choose_packed, run_packed
 from midfill_engine.models.sequence import Array
@@ -120,6 +119,8 @@ class FusedRunner:
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
+        if transformer.config.moe is not None:
+            operators = ExpertOperators(transformer.embedding.weight.device, transformer.embedding.weight.dtype)
         self._transformer, self._operators, self._sizes = transformer, operators, sizes or Sizes()
         self._pool = Pool(pack_transformer(transformer, 0), self._sizes.slots)
         self.branches = BranchRunner(self._pool.model, self._sizes)
@@ -223,14 +224,6 @@ class FusedRunner:
             found, expected = by_kernels.own[layer][0][0], by_torch.own[layer][0][0]  # keys [K, T, E]
             errors = [find_error(found[:, row], expected[:, row]) for row in range(found.shape[1])]
             refuse_error(statistics.median(errors), MAX_ERROR)
-
-    def mix_long_passes(self) -> None:
-        """Lets torch, which computes long passes, take the kernel for experts. Call it after `check`, which compares
-        the kernels with torch alone.
-        """
-        for block in self._transformer.blocks:
-            if isinstance(block.mlp, MixtureOfExperts):
-                block.mlp.mix = partial(mix_long, block.mlp)
 
     def free_memory(self) -> None:
         """Drops graphs and copies of keys; the next steps create them again."""

@@ -31,12 +31,11 @@ class MoEConfig:
     router_bias: bool = False
 
 
-class MixtureOfExperts(nn.Module):
-    """`gate`, `up` [X, F, D] and `down` [X, D, F] hold the matrices of X experts of width F. `mix`, if set, computes
-    what `_mix_by_torch` does.
-    """
+Mix = Callable[["MixtureOfExperts", Tensor, Tensor, Tensor], Tensor]
 
-    mix: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+
+class MixtureOfExperts(nn.Module):
+    """`gate`, `up` [X, F, D] and `down` [X, D, F] hold the matrices of X experts of width F."""
 
     def __init__(self, dim: int, config: MoEConfig) -> None:
         super().__init__()
@@ -54,16 +53,16 @@ class MixtureOfExperts(nn.Module):
             down = nn.Linear(config.shared_dim, dim, bias=False)
             self.shared = nn.ModuleDict({"gate": gate, "up": up, "down": down})
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `x` [..., D] to [..., D]."""
+    def forward(self, x: Tensor, mix: Mix) -> Tensor:
+        """Maps `x` [..., D] to [..., D]. `mix` computes what the method `mix` does."""
         rows = x.reshape(-1, x.shape[-1])  # [R, D]
         chosen, weights = self.route(rows)
-        mixed = (self.mix or self._mix_by_torch)(rows, chosen, weights)
+        mixed = mix(self, rows, chosen, weights)
         if self.shared is not None:
             mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
         return mixed.view_as(x)
 
-    def _mix_by_torch(self, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def mix(self, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """For `rows` [R, D] the sum [R, D] of the outputs of the `chosen` [R, k] experts times their `weights`."""
         mixed = torch.zeros_like(rows)
         by_expert = chosen.flatten().argsort(stable=True)  # choices of all rows; one expert's are in the rows' order

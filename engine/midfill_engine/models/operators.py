@@ -70,6 +70,10 @@ class TorchOperators:
         """The products of `x` [R, D] with several matrices."""
         return [self.linear(x, part.weight, part.bias, spans) for part in parts]
 
+    def mix(self, experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """For `rows` [R, D] the sum [R, D] of the outputs of the `chosen` [R, k] experts times their `weights`."""
+        return experts.mix(rows, chosen, weights)
+
     def attention(
         self,
         query: Tensor,

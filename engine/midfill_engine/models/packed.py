@@ -200,7 +200,7 @@ def feed_forward(mlp: torch.nn.Module, x: Tensor, spans: list[Span], operators: 
         parts = [x]
         if not operators.packs_products:
             parts = [x[span.start : span.padded_end] for span in spans]
-        return torch.cat([mlp(part) for part in parts])
+        return torch.cat([mlp(part, operators.mix) for part in parts])
     if mlp.gate is None:
         hidden = F.relu(operators.linear(x, mlp.up.weight, None, spans)).square()
     else:
