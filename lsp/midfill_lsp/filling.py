@@ -162,9 +162,9 @@ class FillJob:
         document = self._view.read()
         self._newline = document.newline
         ranges = [range.to_lsp() for range in self.params.ranges]
-        found = find_holes(self._view, document, self.params.what, ranges)
+        target_holes = find_holes(self._view, document, self.params.what, ranges)
         if self.params.what is What.BODY and not self.params.large:
-            large_bodies = find_large(document, found)
+            large_bodies = find_large(document, target_holes)
             if large_bodies:
                 size = measure(document, large_bodies[0])
                 name = large_bodies[0].name or "this function"
@@ -172,7 +172,7 @@ class FillJob:
         selected = [self._text.span(range) for range in ranges] if self.params.what is What.SELECTION else []
         earlier = [hole.fill.hole for hole in self._rerolled_holes]
         self._spans, document, holes = sort_with_drafts(
-            self._view, document, found, self.params.drafts, selected, earlier
+            self._view, document, target_holes, self.params.drafts, selected, earlier
         )
         say = partial(tell, progress.say)
         latest: Preview | None = None

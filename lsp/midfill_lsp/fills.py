@@ -339,10 +339,10 @@ class Fills:
 
     def _find_pending(self, params: PendingParams) -> Pending:
         """The pending fill that the parameters name. Raises FillFailed."""
-        found = self._choose(params, self._pending)
-        if found is None and params.id is None:
+        pending = self._choose(params, self._pending)
+        if pending is None and params.id is None:
             raise FillFailed("Midfill: nothing is pending here.")
-        return self._check_pending(found)
+        return self._check_pending(pending)
 
     def _check_pending(self, pending: Pending | None) -> Pending:
         """Returns the fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""

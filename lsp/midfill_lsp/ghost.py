@@ -119,9 +119,9 @@ class GhostText:
         for num_typed in range(1, min(offset, MAX_TYPED_CHARS) + 1):
             typed = view.text.source[offset - num_typed : offset]
             earlier = self._kept.get(_key(view, offset - num_typed, offset, invoked), ())
-            matching = [each for each in earlier if each.text.startswith(typed) and each.text != typed]
+            matching = [kept for kept in earlier if kept.text.startswith(typed) and kept.text != typed]
             if matching:
-                return tuple(Suggestion(each.text[num_typed:], each.num_replaced) for each in matching)
+                return tuple(Suggestion(kept.text[num_typed:], kept.num_replaced) for kept in matching)
         return None
 
 
@@ -208,14 +208,14 @@ def _is_worth_showing(candidate: Alternative, settings: Settings) -> bool:
     if candidate.certainty is not None:
         return candidate.certainty >= settings.ghost_text_certainty
     threshold = settings.ghost_text_log_probability
-    probabilities = [each for fill in candidate.fills for each in fill.confidence]
+    probabilities = [probability for fill in candidate.fills for probability in fill.confidence]
     is_likely = threshold is None or not probabilities or _mean_log(probabilities) >= threshold
     return not candidate.is_idle and is_likely
 
 
 def _mean_log(probabilities: Sequence[float]) -> float:
     """The mean of the logarithms in nats; minus infinity if a probability is 0."""
-    return sum(math.log(each) if each else -math.inf for each in probabilities) / len(probabilities)
+    return sum(math.log(value) if value else -math.inf for value in probabilities) / len(probabilities)
 
 
 def is_repeated(text: str, behind: str) -> bool:
@@ -236,9 +236,9 @@ def to_items(document: SyncedDocument, offset: int, suggestions: Sequence[Sugges
     """
     items = [
         types.InlineCompletionItem(
-            each.text.replace("\r\n", "\n"), range=document.text.range((offset, offset + each.num_replaced))
+            suggestion.text.replace("\r\n", "\n"), range=document.text.range((offset, offset + suggestion.num_replaced))
         )
-        for each in suggestions
+        for suggestion in suggestions
     ]
     return types.InlineCompletionList(items)
 

@@ -65,7 +65,7 @@ class NextEdits:
     def __init__(self, server: Host, fills: Fills) -> None:
         self._server, self._fills = server, fills
         self._bursts: dict[str, Burst] = {}  # by URI, as the next two
-        self._found: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}  # with the text that was searched
+        self._repeats: dict[str, tuple[Text, Sequence[PlacedRepeat]]] = {}  # with the text that was searched
         self._searches: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, uri: str) -> None:
@@ -85,7 +85,7 @@ class NextEdits:
     def forget(self, uri: str) -> None:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
-        self._found.pop(uri, None)
+        self._repeats.pop(uri, None)
         search = self._searches.pop(uri, None)
         if search:
             search.cancel()
@@ -95,56 +95,56 @@ class NextEdits:
         document = find_document(self._server, params.uri, None)
         if params.action == "dismiss":
             self._bursts[params.uri] = Burst(document.text, document.text)
-            self._found.pop(params.uri, None)
+            self._repeats.pop(params.uri, None)
             self._tell(document, ())
             return Repeated(applied=0, left=0)
         check_takes_edits(self._server)
         self._fills.check_included(params.uri)
-        found = await self.find(document)
-        if not found:
+        repeats = await self.find(document)
+        if not repeats:
             raise FillFailed(NOTHING)
         text = document.text
         offset = text.offset(params.position.to_lsp()) if params.position else 0
-        chosen = found
+        chosen = repeats
         if params.action != "all":
             line_start, line_end = text.whole_lines((offset, offset))
-            on_line = [each for each in found if each.span[0] <= line_end and line_start <= each.span[1]]
+            on_line = [placed for placed in repeats if placed.span[0] <= line_end and line_start <= placed.span[1]]
             chosen = on_line[:1]
         num_applied = await self._apply(document, chosen)
         with suppress(TimeoutError):
             async with asyncio.timeout(APPLIED_WAIT_S):
                 while chosen and document.text is text:  # until the client reports the edit that it applied
                     await asyncio.sleep(0.005)
-        remaining = await self.find(document) if chosen else found
+        remaining = await self.find(document) if chosen else repeats
         self._tell(document, remaining)
         repeated = Repeated(applied=num_applied, left=len(remaining))
         if not remaining or params.action != "next":
             return repeated
-        following = next((each for each in remaining if each.span[0] >= offset), remaining[0])
+        following = next((placed for placed in remaining if placed.span[0] >= offset), remaining[0])
         place = document.text.range(following.span)
         await self._show(document.uri, place)
         return repeated.model_copy(update={"range": Range.of(place)})
 
     def recall(self, document: SyncedDocument) -> Sequence[PlacedRepeat] | None:
         """The repeats that a search has found in the current text; None if nobody has searched it."""
-        text, found = self._found.get(document.uri, (None, ()))
-        return found if text is document.text else None
+        text, repeats = self._repeats.get(document.uri, (None, ()))
+        return repeats if text is document.text else None
 
     async def find(self, document: SyncedDocument, *, unasked: bool = False) -> Sequence[PlacedRepeat]:
         """Finds places for the last change, if `unasked` only for one that was made twice; none after a new change."""
         text, burst = document.text, self._bursts.get(document.uri)
         if burst is None or burst.span is None or self._fills.find_exclusion(document.uri):
             return ()
-        found = self.recall(document)
-        if found is None:
+        repeats = self.recall(document)
+        if repeats is None:
             view = take_view(self._server.workspace, document)
             search = partial(_search, replace(view, text=burst.before), view, burst.earlier, unasked=unasked)
-            found = await asyncio.to_thread(search)
+            repeats = await asyncio.to_thread(search)
         if document.text is not text or self._bursts.get(document.uri) is not burst:
             return ()
-        if found or not unasked:
-            self._found[document.uri] = text, found
-        return found
+        if repeats or not unasked:
+            self._repeats[document.uri] = text, repeats
+        return repeats
 
     async def _apply(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> int:
         """Makes the repeats with one edit; returns how many it made. If the model must choose words of some, it makes
@@ -153,9 +153,9 @@ class NextEdits:
         text = document.text
         ranges: list[Range] = []
         drafts: list[DraftParams] = []
-        for each in repeats:
-            if each.repeat.unmatched:
-                span, draft = _draft(text, each)
+        for placed in repeats:
+            if placed.repeat.unmatched:
+                span, draft = _draft(text, placed)
                 ranges.append(Range.of(text.range(span)))
                 drafts.append(draft)
         if drafts:
@@ -174,7 +174,7 @@ class NextEdits:
             def find_edits() -> list[Replacement]:
                 if document.text is not text:
                     raise FillFailed("Midfill: the document changed meanwhile; ask again.")
-                return [(each.span, each.repeat.text) for each in repeats]
+                return [(placed.span, placed.repeat.text) for placed in repeats]
 
             await apply_edits(self._server, document, find_edits, "Midfill: next edit")
         return len(repeats)
@@ -193,9 +193,9 @@ class NextEdits:
         text = document.text
         if self._is_fill(document):
             return
-        found = await self.find(document, unasked=True)
+        repeats = await self.find(document, unasked=True)
         if document.text is text and document.version is not None:
-            self._tell(document, [each for each in found if each.repeat.is_likely])
+            self._tell(document, [placed for placed in repeats if placed.repeat.is_likely])
 
     def _is_fill(self, document: SyncedDocument) -> bool:
         """True if the last change touches a pending fill."""
@@ -209,8 +209,10 @@ class NextEdits:
         return False
 
     def _tell(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
-        ranges = [Range.of(document.text.range(each.span)) for each in repeats]
-        places = [RepeatPlace(range=range, text=each.repeat.text) for range, each in zip(ranges, repeats, strict=True)]
+        ranges = [Range.of(document.text.range(placed.span)) for placed in repeats]
+        places = [
+            RepeatPlace(range=range, text=placed.repeat.text) for range, placed in zip(ranges, repeats, strict=True)
+        ]
         message = Repeats(uri=document.uri, places=tuple(places))
         self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not repeats)
 
@@ -222,14 +224,14 @@ def _search(
     one. Runs in a worker thread.
     """
     earlier_versions = earlier and (earlier[0].data, earlier[1].data)
-    found = []
+    repeats: list[PlacedRepeat] = []
     with suppress(MidfillError):
         for repeat in find_repeats(before.read(), after.read(), earlier_versions, unasked=unasked):
             edit = repeat.edit
             with suppress(MidfillError):  # the place is in another cell
                 span = after.span(Hole(edit.start_byte, edit.end_byte))
-                found.append(PlacedRepeat(span, repeat))
-    return found
+                repeats.append(PlacedRepeat(span, repeat))
+    return repeats
 
 
 def _draft(text: Text, placed: PlacedRepeat) -> tuple[Span, DraftParams]:

@@ -214,15 +214,15 @@ class Pending:
                 parts.append((span, (hole, hunk_index)))
             if not hunks:
                 parts.append((hole.outer, (hole, None)))
-        found = []
+        matching: list[tuple[PendingHole, int | None]] = []
         if position:
             text = self.document.text
-            found = find_at(text, text.offset(position.to_lsp()), parts)
-        if not found and len(parts) == 1:
-            found = [only for _, only in parts]
-        if not found:
+            matching = find_at(text, text.offset(position.to_lsp()), parts)
+        if not matching and len(parts) == 1:
+            matching = [only for _, only in parts]
+        if not matching:
             raise FillFailed(f"Midfill: no {part} of a fill is here; put the cursor into one.")
-        return found[0]
+        return matching[0]
 
     def decide(self, hole: PendingHole) -> None:
         """Records that the user decided a hunk. Drops the alternatives, because one would replace the whole fill."""
@@ -303,8 +303,8 @@ class PendingStore:
 
     def of(self, document: SyncedDocument) -> list[Pending]:
         """The fills of a document, in the order of their requests."""
-        found = [pending for pending in self._fills.values() if pending.document is document]
-        return sorted(found, key=lambda pending: pending.id)
+        in_document = [pending for pending in self._fills.values() if pending.document is document]
+        return sorted(in_document, key=lambda pending: pending.id)
 
     def drop(self, pending: Pending) -> None:
         self._fills.pop(pending.id, None)

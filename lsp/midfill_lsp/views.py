@@ -74,13 +74,13 @@ def find_cells(workspace: SyncedWorkspace, synced: SyncedDocument) -> tuple[list
     """The code cells before and after a cell that have its language; none for a document that is no cell."""
     before, after = list[SyncedDocument](), list[SyncedDocument]()
     notebook = workspace.get_notebook_document(cell_uri=synced.uri)
-    found = before
+    side = before
     for cell in notebook.cells if notebook else ():
         other = workspace.open_document(cell.document)
         if other is synced:
-            found = after
+            side = after
         elif other and cell.kind == types.NotebookCellKind.Code and other.language_id == synced.language_id:
-            found.append(other)
+            side.append(other)
     return before, after
 
 
@@ -175,14 +175,14 @@ def find_around(view: DocumentView, range: types.Range) -> list[Span]:
     try:
         document = view.read()
         start, end = (view.byte(offset) for offset in view.text.span(range))
-        found = [Hole(*span) for span in holes.list_holes(document, start, end)]
-        return [view.span(hole) for hole in found if view.holds(hole)]
+        enclosing = [Hole(*span) for span in holes.list_holes(document, start, end)]
+        return [view.span(hole) for hole in enclosing if view.holds(hole)]
     except MidfillError:
         return []
 
 
 def sort_with_drafts(
-    view: DocumentView, document: Document, found: list[Hole], drafts: Sequence[DraftParams],
+    view: DocumentView, document: Document, target_holes: list[Hole], drafts: Sequence[DraftParams],
     selected: Sequence[Span] = (), olds: Sequence[Hole] = (),
 ) -> tuple[list[Span], Document, tuple[Hole, ...]]:  # fmt: skip
     """The spans of the holes in document order, the document with the drafts in it, and its holes with anchors. A draft
@@ -190,16 +190,18 @@ def sort_with_drafts(
     holes of a fill that is rerolled; the new holes get their kinds and names. Raises MidfillError.
     """
     if olds:
-        found = [replace(hole, kind=old.kind, name=old.name) for hole, old in zip(found, olds, strict=True)]
-    ordered = holes.sort_holes(document, found)
+        target_holes = [
+            replace(hole, kind=old.kind, name=old.name) for hole, old in zip(target_holes, olds, strict=True)
+        ]
+    ordered = holes.sort_holes(document, target_holes)
     spans = [view.span(hole) for hole in ordered]
     if not drafts:
         return spans, document, ordered
     encoding = view.text.encoding
-    selections = selected or [view.span(hole) for hole in found]
+    selections = selected or [view.span(hole) for hole in target_holes]
     draft_of = {
         (hole.start_byte, hole.end_byte): (draft, selection)
-        for hole, draft, selection in zip(found, drafts, selections, strict=True)
+        for hole, draft, selection in zip(target_holes, drafts, selections, strict=True)
     }
     texts_with_anchors: list[tuple[str | None, list[Span]]] = []
     for hole, span in zip(ordered, spans, strict=True):
