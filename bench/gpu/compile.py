@@ -37,9 +37,10 @@ META: Final = torch.device("meta")
 
 
 def compile_step(config: TransformerConfig, num_rows: int) -> list[Program]:
-    """One layer's kernels and the head's, at the real sizes; tensors without memory."""
+    """The kernels of a layer, of one with experts too, and of the head, at the real sizes; tensors without memory."""
+    config = replace(config, num_layers=config.num_dense_layers + 1)
     with META:
-        transformer = Transformer(replace(config, num_layers=1)).to(torch.bfloat16).requires_grad_(False)
+        transformer = Transformer(config).to(torch.bfloat16).requires_grad_(False)
     model = pack_transformer(transformer, CONTEXT)
     heads = model.heads
     rows = Rows(

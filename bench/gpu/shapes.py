@@ -25,5 +25,5 @@ SHAPES: Final = {
         qk_norm=True,
     ),
     "toy": TOY,
-    "toy-experts": replace(TOY, moe=replace(EXPERTS, num_experts=16, expert_dim=32, shared_dim=32)),
+    "toy-experts": replace(TOY, moe=replace(EXPERTS, num_experts=16, expert_dim=32, shared_dim=32), num_dense_layers=1),
 }

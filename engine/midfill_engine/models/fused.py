@@ -99,7 +99,8 @@ class FusedModel:
         """The layer's MLP or experts as partial sums [S, R, D] in fp32."""
         sums: list[Tensor] = []
         if layer.experts is not None:
-            chosen, weights = layer.experts.route(normed)
+            logits = matmul(normed, layer.experts.router.weight).sum(dim=0)  # torch's depends on the rows beside
+            chosen, weights = layer.experts.route(logits, normed.dtype)
             sums.append(mix_experts(normed, matrices_of(layer.experts), chosen, weights))
         if layer.up is not None and layer.down is not None:
             sums.append(matmul(gated_matmul(normed, layer.up, self.embedding.dtype), layer.down))

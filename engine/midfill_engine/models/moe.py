@@ -56,7 +56,7 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor, mix: Mix) -> Tensor:
         """Maps `x` [..., D] to [..., D]. `mix` computes what the method `mix` does."""
         rows = x.reshape(-1, x.shape[-1])  # [R, D]
-        chosen, weights = self.route(rows)
+        chosen, weights = self.route(F.linear(rows.float(), self.router.weight.float()), rows.dtype)
         mixed = mix(self, rows, chosen, weights)
         if self.shared is not None:
             mixed = mixed + self.shared["down"](F.silu(self.shared["gate"](rows)) * self.shared["up"](rows))
@@ -79,10 +79,9 @@ class MixtureOfExperts(nn.Module):
         hidden = F.silu(F.linear(rows, self.gate[index])) * F.linear(rows, self.up[index])
         return F.linear(hidden, self.down[index])
 
-    def route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """For `rows` [R, D] the indices of the chosen experts [R, k] and their weights [R, k]. Scores are in fp32."""
+    def route(self, logits: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """For the router's `logits` [R, X] in fp32 the chosen experts [R, k] and their weights [R, k] in `dtype`."""
         config = self.config
-        logits = F.linear(rows.float(), self.router.weight.float())  # [R, X]
         scores = logits.softmax(dim=-1) if config.router == "softmax" else logits.sigmoid()
         ranked = scores
         if self.selection_bias is not None:
@@ -93,7 +92,7 @@ class MixtureOfExperts(nn.Module):
         weights = scores.gather(1, chosen)
         if config.renormalize:
             weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
-        return chosen, (weights * config.scale).to(rows.dtype)
+        return chosen, (weights * config.scale).to(dtype)
 
     def _within_groups(self, ranked: Tensor) -> Tensor:
         """Scores [R, X], minus infinity outside the groups whose two best experts have the highest sums."""
