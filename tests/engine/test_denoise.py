@@ -20,6 +20,7 @@ from midfill_engine.families import FAMILIES
 from midfill_engine.lengths import LENGTHS
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.operators import Span
+from midfill_engine.models.transformer import StackedKeys
 from midfill_engine.samplers import SAMPLERS, Decision, Sampler, StepState
 from midfill_engine.wire import (
     ErrorCode,
@@ -173,6 +174,14 @@ def test_caches_give_the_same_fill_and_the_second_request_reuses_the_context(run
     assert [hole.text for hole in first.holes] == [hole.text for hole in plain.holes]
     assert [first.stats.cached_context, again.stats.cached_context, plain.stats.cached_context] == [False, True, False]
     assert again.stats.forwards == first.stats.forwards - 1
+
+
+def test_the_memory_of_a_context_is_told_without_a_look_at_each_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StackedKeys, "__getitem__", lambda *_: pytest.fail("a view of a layer"))
+    keys = torch.zeros(3, 1, 2, 5, 4)
+    store = ContextStore()
+    store.put(b"a", EncodedContext(torch.zeros(2, 4), StackedKeys(keys, keys)))
+    assert store.num_bytes == 2 * keys.nbytes
 
 
 def test_the_store_drops_the_least_recently_used() -> None:
