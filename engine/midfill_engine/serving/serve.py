@@ -17,7 +17,7 @@ import uvicorn
 
 from midfill_engine.errors import RequestError, StartError
 from midfill_engine.loading.memory import available_bytes, total_bytes
-from midfill_engine.scheduling.scheduler import SHARED_ROWS, Scheduler
+from midfill_engine.scheduling.scheduler import SHARED_ROWS, Scheduler, is_out_of_memory
 from midfill_engine.serving.connection import ConnectionLimits, raise_file_limit, timed_protocol
 from midfill_engine.serving.security import MAX_HEADER_BYTES, Security
 from midfill_engine.serving.service import EngineState, Ready, create_app
@@ -36,6 +36,14 @@ STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
 SHORT_IDLE_S: Final = 60.0  # the idle timeout while memory is short
 TICKS_BETWEEN_LOOKS: Final = 50  # at the memory; uvicorn ticks ten times a second
 SHORT_SHARE: Final = 0.1  # of the memory: if less is available, it is short
+
+ENVIRONMENT: Final = {  # what torch reads at its import, if the user has not set it
+    "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads made a step ten times slower on a busy machine
+    # oneDNN, and torch's wrapper around it, cache compiled products for 1,024 shapes, 0.4 MB each; a pass has about 10.
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
+    "LRU_CACHE_CAPACITY": "16",
+    "TRITON_DEFAULT_FP_FUSION": "1",  # otherwise Triton 3.9 warns, and 3.10 compiles the kernels another way
+}
 
 logger = logging.getLogger(__name__)
 
@@ -178,17 +186,19 @@ def load(state: EngineState, options: ServeOptions) -> None:
     except StartError as error:
         state.failure = error
     except Exception as error:  # noqa: BLE001 - otherwise the thread would end without a message
-        message = f"The model {options.model!r} cannot be loaded: {error}"
-        state.failure = StartError(ErrorCode.INTERNAL, " ".join(message.split()), "see midfill doctor")
+        code, next_step = ErrorCode.INTERNAL, "see midfill doctor"
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if is_out_of_memory(error):
+            code, reason = ErrorCode.OUT_OF_MEMORY, "its device has not enough free memory"
+            next_step = "choose a smaller one, or give --weights int4 or --device cpu"
+        message = f"The model {options.model!r} cannot be loaded: {reason}"
+        state.failure = StartError(code, message, next_step)
 
 
 def make_ready(state: EngineState, options: ServeOptions) -> Ready:
     """Loads the model, and starts its scheduler. A lost device sets `state.failure`. Raises StartError."""
-    # torch reads it at its import. Spinning threads made a step ten times slower on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # oneDNN, and torch's wrapper around it, cache compiled products for 1,024 shapes, 0.4 MB each; a pass has about 10.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
-    os.environ.setdefault("LRU_CACHE_CAPACITY", "16")
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     import torch  # takes seconds to import, and the socket answers before that
 
     from midfill_engine.backends import find_backend, open_fill
