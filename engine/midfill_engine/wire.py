@@ -24,9 +24,12 @@ MAX_EXCERPT_CHARACTERS = 16384
 MAX_NAME_CHARACTERS = 128
 MAX_MODEL_CHARACTERS = 512
 MAX_SEED = 2**63 - 1
+MAX_MS = 2**53  # exact in floating point
+MAX_STOPS = 256
 ALTERNATIVE_TEMPERATURE = 0.8  # to get different fills: the likeliest one is always the same
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+Milliseconds = Annotated[int, Field(le=MAX_MS)]
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 ShortText = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
@@ -141,9 +144,9 @@ class InfillRequest(Message):
     tag: str | None = Field(default=None, max_length=32)
     seed: int | None = Field(default=None, ge=0, le=MAX_SEED)
     temperature: FiniteFloat = Field(default=0.0, ge=0, le=2)
-    max_ms: int | None = Field(default=None, ge=1)
-    line_ms: int | None = Field(default=None, ge=1)
-    body_ms: int | None = Field(default=None, ge=1)
+    max_ms: Milliseconds | None = Field(default=None, ge=1)
+    line_ms: Milliseconds | None = Field(default=None, ge=1)
+    body_ms: Milliseconds | None = Field(default=None, ge=1)
     top_p: FiniteFloat = Field(default=1.0, gt=0, le=1)
     steps: int | None = Field(default=None, ge=1, le=1024)
     quality: Share | Literal["authors"] | None = None

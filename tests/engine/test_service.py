@@ -207,6 +207,9 @@ MALFORMED = [
     b'{"segments": [{"hole": {"min_tokens": 9, "max_tokens": 1}}]}',
     b'{"segments": [{"hole": {"forbid": [""]}}]}',
     b'{"prompt": 1e400}',
+    b'{"segments": [{"hole": {}}], "max_ms": 1' + b"0" * 400 + b"}",
+    b'{"prompt": "a", "t_max_predict_ms": 1' + b"0" * 400 + b"}",
+    b'{"prompt": "a", "stop": [' + b'"b",' * 256 + b'"b"]}',
     b'{"prompt": {"a": 1}, "segments": 0}',
     b'{"segments": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     b"[" * 1_000_000,
@@ -247,8 +250,11 @@ DOORS: dict[str, Any] = {
         ({"prompt": "my_secret " * 400_000, "input_prefix": "before " * 400_000}, 200),
         ({"input_prefix": "my_secret", "seed": 2**63}, 400),
         ({"input_prefix": "my_secret", "seed": -(2**70)}, 200),
+        ({"input_prefix": "my_secret", "t_max_predict_ms": 10**400}, 400),
+        ({"input_prefix": "my_secret", "t_max_predict_ms": -(10**400), "n_indent": 10**400, "n_predict": 10**400}, 200),
+        ({"input_prefix": "my_secret", "stop": ["my_secret"] * 257}, 400),
     ],
-    ids=["other files", "two texts", "a large seed", "a negative seed"],
+    ids=["other files", "two texts", "a large seed", "a negative seed", "a long time", "large numbers", "many stops"],
 )
 async def test_large_values_of_llama_cpps_clients_are_no_failure(
     make_service: MakeService, caplog: pytest.LogCaptureFixture, body: dict[str, Any], status: int

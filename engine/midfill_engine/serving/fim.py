@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validat
 from midfill_engine import wire
 from midfill_engine.serving.marked import split_prompt
 
+Stops = Annotated[list[str], Field(max_length=wire.MAX_STOPS)]
+
 
 class Tolerant(BaseModel):
     """A message of other projects' clients. Unknown keys are ignored, and a key with null counts as left out."""
@@ -39,10 +41,10 @@ class TextRequest(ForeignRequest):
 
     suffix: wire.Text | None = None
     max_tokens: int | None = Field(default=None, ge=1, description="at most what the model can fill at once")
-    t_max_predict_ms: int | None = None
+    t_max_predict_ms: wire.Milliseconds | None = None
     temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    stop: str | list[str] | None = None
+    stop: Stops | str | None = None
 
 
 class FimRequest(TextRequest):

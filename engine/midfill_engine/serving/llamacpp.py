@@ -8,6 +8,7 @@ from midfill_engine import wire
 from midfill_engine.scheduling.scheduler import MAX_ACTIVE
 from midfill_engine.serving.fim import (
     ForeignRequest,
+    Stops,
     Tolerant,
     around_hole,
     choose_sampling,
@@ -37,11 +38,11 @@ class LlamaInfillRequest(ForeignRequest):
     n_predict: int = -1
     n_indent: int = 0
     n_cmpl: int = Field(default=1, ge=1, le=8, description="with more than one the answer is a list")
-    t_max_predict_ms: int = Field(default=0, description="of work; then the best guesses are the answer; 0: no limit")
+    t_max_predict_ms: wire.Milliseconds = Field(default=0, description="of work, then the best guess; 0: no limit")
     temperature: wire.FiniteFloat = Field(default=0.0, description="below 0 like 0, beyond 2 like 2")
     top_p: wire.FiniteFloat = Field(default=1.0, description="0 and below: the likeliest token; beyond 1 like 1")
     seed: int = Field(default=-1, lt=2**63)
-    stop: list[str] = Field(default_factory=list)
+    stop: Stops = Field(default_factory=list)
     response_fields: list[str] = Field(default_factory=list, max_length=64)
 
 
