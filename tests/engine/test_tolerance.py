@@ -54,8 +54,12 @@ async def test_values_beyond_a_range_mean_its_end(
 ) -> None:
     assert choose_sampling(temperature, top_p) == expected
     request = LlamaInfillRequest(input_prefix="x", temperature=temperature, top_p=top_p)
-    (asked,) = of_llama(request)
-    assert (asked.temperature, asked.top_p) == expected
+    requests = of_llama(request)
+    if 0 <= temperature <= 2:
+        options = {"prompt": "x", "temperature": temperature, "top_p": top_p, "random_seed": 7}
+        requests += of_completion(FimRequest.model_validate(options))
+        assert requests[-1].seed == 7
+    assert {(asked.temperature, asked.top_p) for asked in requests} == {expected}
     async with real_service.client() as client:
         options = {"temperature": temperature, "top_p": top_p}
         for path in ("/infill", "/completion"):

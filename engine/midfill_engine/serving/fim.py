@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from midfill_engine import wire
 from midfill_engine.serving.marked import split_prompt
@@ -42,8 +42,9 @@ class TextRequest(ForeignRequest):
     suffix: wire.Text | None = None
     max_tokens: int | None = Field(default=None, ge=1, description="at most what the model can fill at once")
     t_max_predict_ms: wire.Milliseconds | None = None
-    temperature: wire.FiniteFloat | None = Field(default=None, ge=0, le=2)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    temperature: wire.FiniteFloat = Field(default=0.0, ge=0, le=2)
+    top_p: wire.FiniteFloat = Field(default=1.0, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=0, le=wire.MAX_SEED, validation_alias=AliasChoices("seed", "random_seed"))
     stop: Stops | str | None = None
 
 
@@ -51,14 +52,12 @@ class FimRequest(TextRequest):
     """`POST /v1/fim/completions` as Mistral's and Mercury's clients send it."""
 
     prompt: wire.Text
-    random_seed: int | None = Field(default=None, ge=0, lt=2**63)
 
 
 class CompletionRequest(TextRequest):
     """`POST /v1/completions` with `suffix` as OpenAI's clients send it."""
 
     prompt: wire.Text | Annotated[list[wire.Text], Field(min_length=1, max_length=16)]
-    top_p: wire.FiniteFloat | None = Field(default=None, ge=0, le=1)
     n: int = Field(default=1, ge=1, le=8)
     echo: bool = False
     logprobs: int | bool | None = None
@@ -126,14 +125,7 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
     """One request per prompt, all with one seed."""
     prompts = list_prompts(request)
     seed = request.seed
-    top_p, n = 1.0, 1
-    if isinstance(request, CompletionRequest):
-        n = request.n
-        if request.top_p is not None:
-            top_p = request.top_p
-    elif seed is None:
-        seed = request.random_seed
-    temperature, top_p = choose_sampling(request.temperature, top_p)
+    temperature, top_p = choose_sampling(request.temperature, request.top_p)
     if seed is None and temperature and len(prompts) > 1:
         seed = secrets.randbelow(2**31)
     requests = []
@@ -147,7 +139,7 @@ def to_infill(request: FimRequest | CompletionRequest) -> list[wire.InfillReques
                 seed=seed,
                 temperature=temperature,
                 top_p=top_p,
-                n=n,
+                n=request.n if isinstance(request, CompletionRequest) else 1,
             )
         )
     return requests
@@ -201,11 +193,11 @@ def find_sides(prompt: str, suffix: str | None) -> tuple[str, str]:
     return split_prompt(prompt) or (prompt, "")
 
 
-def choose_sampling(temperature: float | None, top_p: float) -> tuple[float, float]:
+def choose_sampling(temperature: float, top_p: float) -> tuple[float, float]:
     """Temperature and `top_p` within the engine's ranges. A `top_p` of 0 means the likeliest token: temperature 0."""
     if top_p <= 0:
         return 0.0, 1.0
-    return min(max(temperature or 0.0, 0.0), 2.0), min(top_p, 1.0)
+    return min(max(temperature, 0.0), 2.0), min(top_p, 1.0)
 
 
 def around_hole(prompt: str, suffix: str, max_tokens: int | None) -> list[wire.Segment]:
