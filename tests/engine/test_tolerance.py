@@ -13,7 +13,7 @@ from midfill_engine.serving.fim import to_infill as of_completion
 from midfill_engine.serving.llamacpp import LlamaInfillRequest, completion_to_infill
 from midfill_engine.serving.llamacpp import to_infill as of_llama
 from midfill_engine.serving.marked import split_prompt
-from midfill_engine.serving.service import DOORS, leave_out_halves
+from midfill_engine.serving.service import DOORS, SURROGATE, leave_out_halves
 from midfill_engine.wire import InfillRequest, TextSegment
 
 JSON = {"content-type": "application/json"}
@@ -96,6 +96,11 @@ async def test_half_a_character_is_left_out(real_service: Service, path: str, ha
 )
 def test_whole_characters_stay(text: str, kept: str) -> None:
     assert json.loads(leave_out_halves(text.encode())) == kept
+
+
+def test_a_text_of_backslashes_takes_no_longer_than_another() -> None:
+    """Each match calls a function, and a body of 8 MB may have millions of them."""
+    assert len(SURROGATE.findall(rb"\\" * 1000 + rb"\ud83d")) == 1
 
 
 PROMPTS = {

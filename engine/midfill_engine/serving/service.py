@@ -160,9 +160,10 @@ class Door:
     ends_with_done: bool = True
 
 
-# Escapes in JSON: as `kept` an escaped backslash or a pair of surrogates, otherwise one surrogate alone.
-_SURROGATE: Final = re.compile(
-    rb"(?P<kept>\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+# The escape of a surrogate in JSON, with escaped backslashes before it. These and a pair of surrogates are kept.
+SURROGATE: Final = re.compile(
+    rb"(?<!\\)(?P<kept>(?:\\\\)*+)"
+    rb"(?:(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 DOORS: Final = {
@@ -238,7 +239,9 @@ async def read_body(http: Request, model: type[M]) -> M:
 
 def leave_out_halves(body: bytes) -> bytes:
     """A JSON text without halves of characters, single surrogates, which clients make where they cut their texts."""
-    return _SURROGATE.sub(lambda match: match["kept"] or b"", body)
+    if rb"\ud" not in body.lower():  # the expression takes 100 times as long to find none
+        return body
+    return SURROGATE.sub(lambda match: match["kept"] + (match["pair"] or b""), body)
 
 
 @contextmanager
