@@ -22,9 +22,7 @@ from torch import Tensor
 from midfill_kernels.launch import count_processors, is_interpreted, multiply
 
 SPLIT_KEYS: Final = 512  # a constant: it fixes the order of sums
-BRANCHED_SPLIT_KEYS: Final = (
-    128  # smaller, because few rows behind a short past need more programs with fewer iterations
-)
+BRANCHED_SPLIT_KEYS: Final = 128  # smaller: few rows behind a short past need more programs with fewer iterations
 PAIR_BLOCK: Final = 64  # (row, query head) pairs that a program computes at once
 KEY_BLOCK: Final = 64  # keys that a program reads in one iteration
 ITEM_FIELDS: Final = 7  # of a work item: see `CachedSchedule`

@@ -117,12 +117,9 @@ class ExpertOperators(TorchOperators):
     def mix(self, experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         if not len(rows):
             return rows
-        mixed = []
-        for start in range(0, len(rows), ROW_BUCKETS[-1]):
-            part = slice(start, start + ROW_BUCKETS[-1])
-            sums = mix_experts(rows[part], matrices_of(experts), chosen[part], weights[part])
-            mixed.append(sums.sum(dim=0).to(rows.dtype))
-        return torch.cat(mixed)
+        size, matrices = ROW_BUCKETS[-1], matrices_of(experts)
+        parts = zip(rows.split(size), chosen.split(size), weights.split(size), strict=True)
+        return torch.cat([mix_experts(x, matrices, ids, shares).sum(dim=0).to(x.dtype) for x, ids, shares in parts])
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:
