@@ -25,7 +25,6 @@ MAX_NAME_CHARACTERS = 128
 MAX_MODEL_CHARACTERS = 512
 MAX_SEED = 2**63 - 1
 MAX_MS = 2**53  # exact in floating point
-MAX_STOPS = 256
 ALTERNATIVE_TEMPERATURE = 0.8  # to get different fills: the likeliest one is always the same
 
 Range = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]

@@ -142,23 +142,20 @@ class FusedRunner:
         needs = [RuleNeeds.of(pass_) for pass_ in passes]
         groups_of: dict[int, list[RowGroup]] = {}
         for_torch: list[int] = []
-        for_steps: list[int] = []
         for_branches: list[int] = []
         for index, (pass_, need) in enumerate(zip(passes, needs, strict=True)):
             if len(pass_.ids) >= sizes.long_rows:
                 for_torch.append(index)
-                continue
-            if pass_.stacks is not None:
+            elif pass_.stacks is not None:
                 for_branches.append(index)
-                continue
-            row_groups = group_rows(pass_)
-            if row_groups is None or len(row_groups) > sizes.blocks or len(need.codes) >= sizes.rules:
-                for_torch.append(index)
-                continue
-            groups_of[index] = row_groups
-            for_steps.append(index)
+            else:
+                row_groups = group_rows(pass_)
+                if row_groups is None or len(row_groups) > sizes.blocks or len(need.codes) >= sizes.rules:
+                    for_torch.append(index)
+                else:
+                    groups_of[index] = row_groups
         groups: list[list[int]] = []
-        for part in split(for_steps, lambda index: len(passes[index].ids), sizes.buckets[-1]):
+        for part in split(list(groups_of), lambda index: len(passes[index].ids), sizes.buckets[-1]):
             groups += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
         running: list[int] = []
         read_running: Callable[[], list[Result]] = list  # no step runs yet, so there are no results
@@ -272,7 +269,8 @@ class FusedRunner:
         predictions = step.read()
         kept: StackedKeys | None = None
         if any(pass_.keeps for pass_ in passes):
-            kept = keep_rows(step.rows.own, slice(0, ends[-1]))
+            block = step.rows.own[:, :, : ends[-1]].transpose(2, 3).clone(memory_format=torch.contiguous_format)
+            kept = StackedKeys(block[:, 0, None], block[:, 1, None])
         results: list[Result] = []
         for pass_, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
             own = None
@@ -482,9 +480,3 @@ def length_of(past: KeyValues | None) -> int:
     if isinstance(past, StackedKeys):
         return past.keys.shape[3]
     return past[0][0].shape[2]
-
-
-def keep_rows(own: Tensor, span: slice) -> StackedKeys:
-    """A copy of the keys and values of the rows `span` of `own` [L, 2, R, K, E]."""
-    block = own[:, :, span].transpose(2, 3).clone(memory_format=torch.contiguous_format)
-    return StackedKeys(block[:, 0, None], block[:, 1, None])

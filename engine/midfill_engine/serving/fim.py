@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SerializeAsAny,
 from midfill_engine import wire
 from midfill_engine.serving.marked import split_prompt
 
-Stops = Annotated[list[str], Field(max_length=wire.MAX_STOPS)]
+Stops = Annotated[list[str], Field(max_length=256)]
 
 
 class Tolerant(BaseModel):
