@@ -16,7 +16,7 @@ from midfill_engine.models.fused_runner import FusedRunner, Mirror, Pool, Step, 
 from midfill_engine.models.moe import MixtureOfExperts, MoEConfig
 from midfill_engine.models.operators import OperatorsError, TorchOperators
 from midfill_engine.models.packed import Pass, Result, run_packed
-from midfill_engine.models.transformer import KeyValues, Transformer, TransformerConfig, Yarn
+from midfill_engine.models.transformer import KeyValues, StackedKeys, Transformer, TransformerConfig, Yarn
 
 QWEN_LIKE = TransformerConfig(
     vocab_size=70, dim=32, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=16, mlp_dim=48,
@@ -97,7 +97,9 @@ def passes_of(model: Transformer) -> list[Pass]:
 def test_passes_by_blocks_run_on_the_kernels(
     last_seen: tuple[int, ...], sizes: list[int], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, with the same bits beside other passes, and with as many blocks as a pass may have."""
+    """Alone, with the same bits beside other passes, and with as many blocks as a pass may have. It keeps memory
+    of its own.
+    """
     model = draw(QWEN_LIKE, device)
     operators = TorchOperators(device, torch.float32)
     mask = torch.arange(-6, len(last_seen)) < torch.tensor(last_seen)[:, None]
@@ -110,6 +112,8 @@ def test_passes_by_blocks_run_on_the_kernels(
     assert_same(alone, run_packed(model, [pass_], operators)[0])
     _, beside, _ = runner.run([make_pass(model, 4, 7, 0), pass_, make_pass(model, 2, 0, 1)])
     assert torch.equal(alone.hidden, beside.hidden)
+    assert isinstance(beside.own, StackedKeys)
+    assert beside.own.keys.untyped_storage().nbytes() == 2 * beside.own.keys.nbytes
 
 
 @pytest.mark.parametrize("seen", ["110 001 011", "100 110 101", "111 111 001", "001 111 111"])

@@ -118,7 +118,7 @@ class ExpertOperators(TorchOperators):
         if not len(rows):
             return rows
         size, matrices = ROW_BUCKETS[-1], matrices_of(experts)
-        parts = zip(rows.split(size), chosen.split(size), weights.split(size), strict=True)
+        parts = zip(*(torch.split(values, size) for values in (rows, chosen, weights)), strict=True)
         return torch.cat([mix_experts(x, matrices, ids, shares).sum(dim=0).to(x.dtype) for x, ids, shares in parts])
 
 

@@ -267,15 +267,13 @@ class FusedRunner:
     ) -> list[Result]:
         """The results of a launched step. `wanted` are its rows that each pass wants; a pass ends before row `ends`."""
         predictions = step.read()
-        kept: StackedKeys | None = None
-        if any(pass_.keeps for pass_ in passes):
-            block = step.rows.own[:, :, : ends[-1]].transpose(2, 3).clone(memory_format=torch.contiguous_format)
-            kept = StackedKeys(block[:, 0, None], block[:, 1, None])
         results: list[Result] = []
         for pass_, need, rows, end in zip(passes, needs, wanted, ends, strict=True):
             own = None
-            if kept is not None and pass_.keeps:
-                own = kept.take(slice(end - len(pass_.ids), end))
+            if pass_.keeps:  # copied, so that it does not keep the keys of the other passes alive
+                rows_of_pass = step.rows.own[:, :, end - len(pass_.ids) : end].transpose(2, 3)
+                block = rows_of_pass.clone(memory_format=torch.contiguous_format)
+                own = StackedKeys(block[:, 0, None], block[:, 1, None])
             chosen = None
             if need.choice is not None:
                 ids = torch.from_numpy(predictions[0, rows].astype(np.int64))
