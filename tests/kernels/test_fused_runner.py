@@ -97,8 +97,8 @@ def passes_of(model: Transformer) -> list[Pass]:
 def test_passes_by_blocks_run_on_the_kernels(
     last_seen: tuple[int, ...], sizes: list[int], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Alone, with the same bits beside other passes, and with as many blocks as a pass may have. It keeps memory
-    of its own.
+    """Alone, with the same bits beside other passes, and with as many blocks as a pass may have.
+    The keys that it keeps have memory of their own.
     """
     model = draw(QWEN_LIKE, device)
     operators = TorchOperators(device, torch.float32)
