@@ -382,6 +382,11 @@ def test_a_block_ends_where_its_lines_leave_it() -> None:
     assert growing_text.endings() == ["if x:\n        y\n    return"]
 
 
+def test_the_lines_of_the_text_after_are_found_once_for_all_tokens() -> None:
+    stretch = Stretch("", "\n\nprint(1)\n" * 9, single=False, indent="    ")
+    assert stretch.is_body and stretch.next_line == "print(1)" and stretch.next_line is stretch.next_line
+
+
 def test_a_block_ends_where_it_goes_round_in_circles_and_keeps_what_is_new() -> None:
     stretch = Stretch("def f():\n    ", "\n", False, indent="    ")
     growing_text = write(stretch, "a = 1", *["\n    go(on)"] * 9, "\n")
