@@ -18,7 +18,7 @@ from tests.engine import tiny
 from tests.engine.in_process import answer_of, complete, denoise, read_whole, run, run_together
 from tests.engine.requests import TEXT, ask
 
-from midfill_engine.causal import branches
+from midfill_engine.causal import branches, split
 from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.continuing import fill_causally
@@ -617,13 +617,16 @@ def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
         assert len(hole.tokens) == len(hole.confidence) and all(0 <= each <= 1 for each in hole.confidence)
 
 
-def test_a_hole_of_whole_lines_ends_with_a_line_break(base: Runtime) -> None:
-    hole = HoleSpec(max_tokens=32, candidates=[GivenText(text="    first = 1\n", certainty=0.99)])
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_hole_of_whole_lines_ends_with_a_line_break(base: Runtime, drafts: bool) -> None:
+    """A text that is given with it and without is one candidate, as certain as the surer of both."""
+    given = [GivenText(text="    first = 1\n", certainty=0.99), GivenText(text="    first = 1", certainty=0.1)]
+    hole = HoleSpec(max_tokens=32, candidates=given)
     segments = TextSegment(text="def f():\n"), HoleSegment(hole=hole), TextSegment(text="    return first\n")
-    answer = answer_of(base, ask(*segments, n=3))
+    answer = answer_of(base, ask(*segments, n=3, drafts=drafts))
     texts = [holes[0].text for holes in (answer.holes, *answer.alternatives)]
     assert all(text.endswith("\n") and text.count("\n") == 1 for text in texts)
-    assert [each.text for each in answer.candidates[0]].count("    first = 1\n") == 1
+    assert [each.proposed for each in answer.candidates[0] if each.text == "    first = 1\n"] == [0.99]
 
 
 def test_a_line_may_begin_with_the_token_that_joins_its_indent_to_the_break_before(base: Runtime) -> None:
@@ -683,11 +686,15 @@ def test_a_hole_is_judged_by_what_fills_the_next_one(
     assert answer.candidates[0][0].following == pytest.approx(alone.following, abs=1e-4)
 
 
-def test_holes_apart_are_judged_once(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holes_apart_are_judged_once(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
+    """The draft of each is split once, however many events show it."""
     monkeypatch.delattr(Filler, "compare")
+    splits = record_calls(split, "keep_breaks")
     hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
     apart = TextSegment(text=TEXT), hole, TextSegment(text="\na = 1\nb = 2\nc = 3\n"), hole, TextSegment(text="\n")
-    assert len(answer_of(base, ask(*apart)).holes) == 2
+    assert len(answer_of(base, ask(*apart)).holes) == len(splits) == 2
 
 
 def cut_gguf(whole: Path, cut: Path, num_blocks: int) -> None:
