@@ -6,7 +6,7 @@ prefix, the row's ancestors and itself. So the log-probabilities in a tree equal
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -422,7 +422,7 @@ class Beam:
             earlier = path.places[:num_earlier]
             end = start + size
             places = (*earlier, *range(start, end))
-            read_paths.append(replace(path, places=places))
+            read_paths.append(Path(path.ids, path.logs, places))
             start = end
         all_logs = log_probs(self.runtime, hidden)
         logs = torch.split(all_logs, sizes)

@@ -197,12 +197,7 @@ def cut_stack(stack: Tensor, start: int, end: int) -> Tensor:
 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
     """The keys and values of the first `length` tokens, as views."""
-    first_tokens = []
-    for keys, values in keys_values:
-        first_keys = keys[:, :, :length]
-        first_values = values[:, :, :length]
-        first_tokens.append((first_keys, first_values))
-    return first_tokens
+    return [(keys.narrow(2, 0, length), values.narrow(2, 0, length)) for keys, values in keys_values]
 
 
 def _stack_of(prefix: Prefix) -> Tensor:

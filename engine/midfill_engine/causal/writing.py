@@ -332,8 +332,7 @@ class TokenWriter:
             own_bytes = self._own_bytes(path, token)
             growing_text.write(own_bytes)
             places = read_places[: len(path.ids)]
-            longer = path.add(token, log)
-            path = replace(longer, places=places)
+            path = Path((*path.ids, token), (*path.logs, log), places)
             if not growing_text.is_open or token != guessed:
                 break
         return path
@@ -445,5 +444,5 @@ class TokenWriter:
             end_log = logs_of_ends.logsumexp(dim=0, keepdim=True)
         elif not is_single and has_text:
             allowed = allowed | self.stops
-        next_logs = logs.masked_fill(~allowed, -torch.inf)
+        next_logs = torch.where(allowed, logs, -torch.inf)
         return torch.cat((next_logs, end_log))
