@@ -124,6 +124,8 @@ def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> No
     complete(base, read_prefix(base, first))
     kept, known = complete(base, read_prefix(base, second))
     same, known_again = complete(base, read_prefix(base, second))
+    for known_of_beginning in (len(second) - 3, len(second) - 2):  # its last token is read anew only once
+        assert complete(base, read_prefix(base, second[:-2]))[1] == known_of_beginning
     base.prefixes.clear()
     anew, unknown = complete(base, read_prefix(base, second))
     assert (known >= len(base.loaded.tokenizer.encode(TEXT * 9)) - 1, known_again, unknown) == (True, len(second), 0)

@@ -88,12 +88,13 @@ class PrefixStore(LruStore[Prefix]):
     max_entries: int = 64
 
     def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
-        """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them."""
+        """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them; of
+        those that begin with all of them the one that has no more.
+        """
         max_shared, best_entry = 0, None
         for entry in self._entries.values():
-            num_shared = len(commonprefix([ids, entry.ids]))
-            if num_shared > max_shared:
-                max_shared, best_entry = num_shared, entry
+            if entry.ids[: max_shared + 1] == ids[: max_shared + 1]:
+                max_shared, best_entry = len(commonprefix([ids, entry.ids])), entry
         if best_entry is not None:
             self._entries.move_to_end(best_entry.ids)
         return max_shared, best_entry
