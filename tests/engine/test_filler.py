@@ -118,7 +118,9 @@ def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
     assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
 
 
-def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> None:
+def test_what_was_read_is_kept_and_equals_what_is_read_anew(
+    base: Runtime, record_calls: Callable[..., list[Any]]
+) -> None:
     first, second = (tuple(base.loaded.tokenizer.encode(TEXT * 9 + end)) for end in ("x = 1\n", "y = [2]\n"))
     base.prefixes.clear()
     complete(base, read_prefix(base, first))
@@ -130,9 +132,12 @@ def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> No
     anew, unknown = complete(base, read_prefix(base, second))
     assert (known >= len(base.loaded.tokenizer.encode(TEXT * 9)) - 1, known_again, unknown) == (True, len(second), 0)
     assert same is kept
-    assert torch.allclose(kept.state, anew.state, atol=1e-5)
+    assert torch.allclose(kept.next_logs, anew.next_logs, atol=1e-5)
     for pair, other in zip(kept.keys_values, anew.keys_values, strict=True):
         assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(pair, other, strict=True))
+    scored = record_calls(branches, "log_probs")
+    ((first_log,),) = complete(base, score(base, kept, [[7]]))
+    assert first_log == kept.next_logs[7] and not scored, "what follows a prefix was computed when it was read"
 
 
 def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:

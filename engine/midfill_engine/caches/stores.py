@@ -23,7 +23,8 @@ class EncodedContext:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one.
+    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and on the CPU the log-probabilities `next_logs`
+    [V] of the token after them, because every search and every likelihood begins with these.
 
     A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`. If
     kernels read them, they are views of one `stack` [L, 2, K, P, E].
@@ -31,7 +32,7 @@ class Prefix:
 
     ids: tuple[int, ...]
     keys_values: KeyValues
-    state: Tensor
+    next_logs: Tensor
     stack: Tensor | None = None
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.branches import Beam, Path, first_scores
+from midfill_engine.causal.branches import Beam, Path
 from midfill_engine.causal.effort import WHOLE, Effort
 from midfill_engine.causal.lookup import BREAK, guess_next, spell
 from midfill_engine.causal.prompt import lay_prompt
@@ -219,8 +219,7 @@ class TokenWriter:
         for _ in range(count):
             growing_text = GrowingText(self.stretch, "")
             continuations.append((Path(), growing_text))
-        first = first_scores(self.runtime, prefix)
-        scores = [first[None]] * count
+        scores = [prefix.next_logs[None]] * count
         beam = Beam(self.runtime, prefix)
         limit = self.limit_tokens(usual_limit) + len(self.pending)
         return await self.write(beam, continuations, scores, choose, limit, must_have_line=must_have_line)
