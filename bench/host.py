@@ -128,8 +128,9 @@ class Scene:
         """The request with `text` before the hole."""
         is_causal = self.family == "causal"
         least, steps, quality = (0, None, None) if is_causal else (self.hole, STEPS, 1.0)
-        hole = HoleSegment(hole=HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid)))
-        segments: list[Segment] = [TextSegment(text=text + self.before), hole, TextSegment(text=self.after)]
+        hole = HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid), indent="    ")
+        before = TextSegment(text=text + self.before)
+        segments: list[Segment] = [before, HoleSegment(hole=hole), TextSegment(text=self.after)]
         return InfillRequest(segments=segments, steps=steps, quality=quality)
 
 

@@ -22,7 +22,7 @@ from tests.engine.in_process import complete
 from bench.quality.report import show
 from bench.quality.score import difference, share
 from bench.quality.suite import Task, read_suite
-from midfill_engine.causal.branches import Beam, first_scores, read_prefix, score
+from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as SearchPath
 from midfill_engine.loading.packaged import SMOLLM2, find_packaged
 from midfill_engine.loading.runtime import Runtime, load_runtime
@@ -165,7 +165,7 @@ async def go_on(runtime: Runtime, prompts: Prompts, truth: str) -> Line:
     prefix, _ = await read_prefix(runtime, ids)
     (logs,) = await score(runtime, prefix, [encode(prompts.white + truth + "\n")])
     beam = Beam(runtime, prefix)
-    path = SearchPath((int(first_scores(runtime, prefix).argmax()),), (0.0,), ())
+    path = SearchPath((int(prefix.next_logs.argmax()),), (0.0,), ())
     written = token_bytes(path.ids[0])
     while len(path.ids) < MAX_TOKENS and b"\n" not in written.lstrip():
         (path,), (rows,) = await beam.read([path], [()])

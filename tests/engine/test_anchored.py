@@ -10,7 +10,7 @@ from tests.engine.requests import TEXT, ask
 
 from midfill_engine.causal.anchored import MORE_TOKENS, AnchoredFiller, Crossing, Part
 from midfill_engine.causal.branches import read_prefix
-from midfill_engine.causal.continuing import fill_causally, lay_stretch, open_filler
+from midfill_engine.causal.continuing import RequestFiller, fill_causally
 from midfill_engine.causal.filler import Filler
 from midfill_engine.causal.split import Split, find_unmatched, keep_breaks
 from midfill_engine.causal.stretch import Stretch
@@ -237,21 +237,24 @@ def test_known_ends_of_a_hole_are_text_around_a_stretch(base: Runtime) -> None:
     spec = spec_of("[a, b]", "[", "]")
     split = Split.of(spec)
     assert split == Split("[", ("a, b",), "]") and split.has_anchors
-    stretch = lay_stretch(base, ["x = ", "\n"], [spec], [], 0, split)
+    request = ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\n"))
+    filler = RequestFiller(base, request)
+    stretch, _ = filler.lay_stretch(0)
     assert (stretch.before, stretch.after, stretch.behind) == ("x = [", "]\n", "\n")
     assert stretch.single and stretch.max_tokens == MORE_TOKENS + 2 * len(base.loaded.tokenizer.encode("a, b"))
-    assert type(open_filler(base, stretch, Drawing(), (), spec, split)) is Filler
-    (hole,) = answer_of(base, ask(TextSegment(text="x = "), HoleSegment(hole=spec), TextSegment(text="\n"))).holes
+    assert type(filler.open_filler(0, stretch, Drawing())) is Filler
+    (hole,) = answer_of(base, request).holes
     assert hole.text[0] == "[" and hole.text[-1] == "]" and len(hole.text) > 2
     assert hole.anchors == [(0, 1), (len(hole.text) - 1, len(hole.text))]
     assert Split.of(HoleSpec(draft="ab", keep=[(0, 1), (1, 2)])) == Split("a", ("",), "b"), "a place to insert"
     assert Split.of(HoleSpec()) == Split("", ("",), "") and not Split.of(HoleSpec(draft="x")).has_anchors
 
 
-def test_anchors_alone_stand_where_nothing_was_found(base: Runtime) -> None:
+@pytest.mark.parametrize("bounds", [{}, {"min_lines": 1}, {"max_lines": 1}, {"min_tokens": 1}])
+def test_anchors_alone_stand_where_nothing_was_found(base: Runtime, bounds: dict[str, int]) -> None:
     skipped = Split.of(spec_of("a = 1 + y", " = ", " + ")).only_known()
     assert (skipped.text, skipped.kept) == (" =  + ", ((0, 6),))
-    whole = HoleSegment(hole=HoleSpec(draft="kept", keep=[(0, 4)]))
+    whole = HoleSegment(hole=HoleSpec(draft="kept", keep=[(0, 4)], **bounds))  # type: ignore[arg-type]
     line = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=4))
     answer = answer_of(base, ask(TextSegment(text=TEXT), whole, TextSegment(text="\ny = "), line))
     first, second = answer.holes

@@ -10,7 +10,7 @@ import torch
 from tests.engine.fakes import CountedFill
 from tests.engine.requests import body, line, selection
 
-from midfill_engine.causal.continuing import limit_search, open_filler
+from midfill_engine.causal.continuing import limit_search
 from midfill_engine.causal.effort import (
     CLOCK_FACTOR,
     EFFORTS,
@@ -24,7 +24,6 @@ from midfill_engine.causal.effort import (
     choose_effort,
 )
 from midfill_engine.causal.filler import Filler
-from midfill_engine.causal.split import Split
 from midfill_engine.causal.stretch import Stretch
 from midfill_engine.causal.writing import Drawing
 from midfill_engine.loading.pace import ROUNDS, ROWS, Pace
@@ -133,10 +132,7 @@ def test_what_is_asked_for_is_made_however_slow_it_is(base: Runtime, monkeypatch
     set_pace(base, monkeypatch, SLOW)
     request = line(HoleSpec(), n=3, temperature=0.8, seed=2, line_ms=1)
     assert len(run(base, request)[0].alternatives) == 2
-    filler = open_filler(
-        base, Stretch("x = ", "\n", True), Drawing(3), [], HoleSpec(), Split.of(HoleSpec()), effort=EFFORTS[-1]
-    )
-    assert isinstance(filler, Filler) and filler.width == 3
+    assert Filler(base, Stretch("x = ", "\n", True), Drawing(3), effort=EFFORTS[-1]).width == 3
 
 
 def test_a_timer_ends_at_the_earlier_time() -> None:

@@ -18,7 +18,7 @@ from tests.engine import tiny
 from tests.engine.in_process import answer_of, complete, denoise, read_whole, run, run_together
 from tests.engine.requests import TEXT, ask
 
-from midfill_engine.causal import branches
+from midfill_engine.causal import branches, split
 from midfill_engine.causal.branches import Beam, find_likeliest, log_probs, read_prefix, score
 from midfill_engine.causal.branches import Path as Written
 from midfill_engine.causal.continuing import fill_causally
@@ -118,19 +118,26 @@ def test_a_beam_reads_as_one_pass_does(base: Runtime) -> None:
     assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
 
 
-def test_what_was_read_is_kept_and_equals_what_is_read_anew(base: Runtime) -> None:
+def test_what_was_read_is_kept_and_equals_what_is_read_anew(
+    base: Runtime, record_calls: Callable[..., list[Any]]
+) -> None:
     first, second = (tuple(base.loaded.tokenizer.encode(TEXT * 9 + end)) for end in ("x = 1\n", "y = [2]\n"))
     base.prefixes.clear()
     complete(base, read_prefix(base, first))
     kept, known = complete(base, read_prefix(base, second))
     same, known_again = complete(base, read_prefix(base, second))
+    for known_of_beginning in (len(second) - 3, len(second) - 2):  # its last token is read anew only once
+        assert complete(base, read_prefix(base, second[:-2]))[1] == known_of_beginning
     base.prefixes.clear()
     anew, unknown = complete(base, read_prefix(base, second))
     assert (known >= len(base.loaded.tokenizer.encode(TEXT * 9)) - 1, known_again, unknown) == (True, len(second), 0)
     assert same is kept
-    assert torch.allclose(kept.state, anew.state, atol=1e-5)
+    assert torch.allclose(kept.next_logs, anew.next_logs, atol=1e-5)
     for pair, other in zip(kept.keys_values, anew.keys_values, strict=True):
         assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(pair, other, strict=True))
+    scored = record_calls(branches, "log_probs")
+    ((first_log,),) = complete(base, score(base, kept, [[7]]))
+    assert first_log == kept.next_logs[7] and not scored, "what follows a prefix was computed when it was read"
 
 
 def test_the_beginning_that_is_read_stands_still_while_somebody_types() -> None:
@@ -382,6 +389,11 @@ def test_a_block_ends_where_its_lines_leave_it() -> None:
     assert growing_text.endings() == ["if x:\n        y\n    return"]
 
 
+def test_the_lines_of_the_text_after_are_found_once_for_all_tokens() -> None:
+    stretch = Stretch("", "\n\nprint(1)\n" * 9, single=False, indent="    ")
+    assert stretch.is_body and stretch.next_line == "print(1)" and stretch.next_line is stretch.next_line
+
+
 def test_a_block_ends_where_it_goes_round_in_circles_and_keeps_what_is_new() -> None:
     stretch = Stretch("def f():\n    ", "\n", False, indent="    ")
     growing_text = write(stretch, "a = 1", *["\n    go(on)"] * 9, "\n")
@@ -612,13 +624,16 @@ def test_a_line_is_one_line_and_alternatives_differ(base: Runtime) -> None:
         assert len(hole.tokens) == len(hole.confidence) and all(0 <= each <= 1 for each in hole.confidence)
 
 
-def test_a_hole_of_whole_lines_ends_with_a_line_break(base: Runtime) -> None:
-    hole = HoleSpec(max_tokens=32, candidates=[GivenText(text="    first = 1\n", certainty=0.99)])
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_hole_of_whole_lines_ends_with_a_line_break(base: Runtime, drafts: bool) -> None:
+    """A text that is given with it and without is one candidate, as certain as the surer of both."""
+    given = [GivenText(text="    first = 1\n", certainty=0.99), GivenText(text="    first = 1", certainty=0.1)]
+    hole = HoleSpec(max_tokens=32, candidates=given)
     segments = TextSegment(text="def f():\n"), HoleSegment(hole=hole), TextSegment(text="    return first\n")
-    answer = answer_of(base, ask(*segments, n=3))
+    answer = answer_of(base, ask(*segments, n=3, drafts=drafts))
     texts = [holes[0].text for holes in (answer.holes, *answer.alternatives)]
     assert all(text.endswith("\n") and text.count("\n") == 1 for text in texts)
-    assert [each.text for each in answer.candidates[0]].count("    first = 1\n") == 1
+    assert [each.proposed for each in answer.candidates[0] if each.text == "    first = 1\n"] == [0.99]
 
 
 def test_a_line_may_begin_with_the_token_that_joins_its_indent_to_the_break_before(base: Runtime) -> None:
@@ -678,11 +693,15 @@ def test_a_hole_is_judged_by_what_fills_the_next_one(
     assert answer.candidates[0][0].following == pytest.approx(alone.following, abs=1e-4)
 
 
-def test_holes_apart_are_judged_once(base: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holes_apart_are_judged_once(
+    base: Runtime, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
+) -> None:
+    """The draft of each is split once, however many events show it."""
     monkeypatch.delattr(Filler, "compare")
+    splits = record_calls(split, "keep_breaks")
     hole = HoleSegment(hole=HoleSpec(forbid=["\n"], max_tokens=5))
     apart = TextSegment(text=TEXT), hole, TextSegment(text="\na = 1\nb = 2\nc = 3\n"), hole, TextSegment(text="\n")
-    assert len(answer_of(base, ask(*apart)).holes) == 2
+    assert len(answer_of(base, ask(*apart)).holes) == len(splits) == 2
 
 
 def cut_gguf(whole: Path, cut: Path, num_blocks: int) -> None:

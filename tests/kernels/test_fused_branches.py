@@ -82,7 +82,7 @@ def test_a_prompt_is_read_in_parts_and_kept(pair: tuple[Runtime, Runtime], by_ke
         first, _ = complete(runtime, read_prefix(runtime, tuple(encode(TEXT))))
         second, known = complete(runtime, read_prefix(runtime, tuple(encode(TEXT[:-3] + "1, 2"))))
         last = [part[:, :, -1] for pair in second.keys_values for part in pair]
-        return [first.state, second.state, float(known), *last]
+        return [first.next_logs, second.next_logs, float(known), *last]
 
     both(pair, use)
     assert by_kernels == [12, len(TEXT) - 12, 4]

@@ -23,7 +23,8 @@ class EncodedContext:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and the state [1, D] of the last one.
+    """Keys and values [1, K, P, E] per layer of the tokens `ids` [P], and on the CPU the log-probabilities `next_logs`
+    [V] of the token after them, because every search and every likelihood begins with these.
 
     A token's keys depend only on the tokens before it, so they are exact for every text that begins with `ids`. If
     kernels read them, they are views of one `stack` [L, 2, K, P, E].
@@ -31,7 +32,7 @@ class Prefix:
 
     ids: tuple[int, ...]
     keys_values: KeyValues
-    state: Tensor
+    next_logs: Tensor
     stack: Tensor | None = None
 
 
@@ -93,12 +94,13 @@ class PrefixStore(LruStore[Prefix]):
     max_entries: int = 64
 
     def find(self, ids: tuple[int, ...]) -> tuple[int, Prefix | None]:
-        """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them."""
+        """Returns how many of `ids` are cached, counted from the first, and the entry that begins with most of them; of
+        those that begin with all of them the one that has no more.
+        """
         max_shared, best_entry = 0, None
         for entry in self._entries.values():
-            num_shared = len(commonprefix([ids, entry.ids]))
-            if num_shared > max_shared:
-                max_shared, best_entry = num_shared, entry
+            if entry.ids[: max_shared + 1] == ids[: max_shared + 1]:
+                max_shared, best_entry = len(commonprefix([ids, entry.ids])), entry
         if best_entry is not None:
             self._entries.move_to_end(best_entry.ids)
         return max_shared, best_entry

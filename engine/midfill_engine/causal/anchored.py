@@ -9,7 +9,7 @@ from typing import Final
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.branches import Beam, Path, find_likeliest, first_scores, read_prefix
+from midfill_engine.causal.branches import Beam, Path, find_likeliest, read_prefix
 from midfill_engine.causal.effort import CLOCK_FACTOR
 from midfill_engine.causal.filler import Filler
 from midfill_engine.causal.lines import MAX_LINE_TOKENS
@@ -145,7 +145,7 @@ class AnchoredFiller(Filler):
     async def cross(self, prefix: Prefix) -> list[Crossing]:
         """The likeliest paths through all parts, best first."""
         beam = Beam(self.runtime, prefix)
-        ways = [(Crossing(), first_scores(self.runtime, prefix))]
+        ways = [(Crossing(), prefix.next_logs)]
         for part in self._list_parts():
             begun = []
             for way, logs in ways:
@@ -251,13 +251,8 @@ class AnchoredFiller(Filler):
             best_nats, _ = rated[0]
             if best_nats <= crossed_logs[enough - 1]:
                 return []
-        open_ways: list[Crossing] = []
-        ways_in_anchor: list[Crossing] = []
-        for _, way in rated:
-            if way.anchor_rest is None:
-                open_ways.append(way)
-            else:
-                ways_in_anchor.append(way)
+        open_ways = [way for _, way in rated if way.anchor_rest is None]
+        ways_in_anchor = [way for _, way in rated if way.anchor_rest is not None]
         return open_ways[:width] + ways_in_anchor[:width]
 
     def _open_part(self, way: Crossing, limit: int) -> Crossing:

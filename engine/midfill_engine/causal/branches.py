@@ -6,7 +6,7 @@ prefix, the row's ancestors and itself. So the log-probabilities in a tree equal
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -49,7 +49,7 @@ async def read_prefix(
     num_cached, entry = runtime.prefixes.find(ids)
     if entry is not None and num_cached == size == len(entry.ids):
         return entry, num_cached
-    num_cached = min(num_cached, size - 1)  # the last token is read anew for its state
+    num_cached = min(num_cached, size - 1)  # the last token is read anew for what follows it
     memory = open_prompt(runtime, entry, num_cached, size)
     for start in range(num_cached, size, READ_ROWS):  # attention is causal, so reading in parts saves work
         part = ids[start : start + READ_ROWS]
@@ -58,7 +58,8 @@ async def read_prefix(
         memory.grow(len(part))
         if memory.length < size and is_over():
             break
-    prefix = memory.keep(ids[: memory.length], result.hidden)
+    (next_logs,) = log_probs(runtime, result.hidden)
+    prefix = memory.keep(ids[: memory.length], next_logs)
     runtime.prefixes.add(prefix)
     return prefix, num_cached
 
@@ -134,16 +135,15 @@ async def _score_group(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Ten
         end_ids = [END]
     for text in texts:
         successors_of_texts.append(tree.add_scored([*text, *end_ids]))
-    first_logs = first_scores(runtime, prefix)
     log_of: dict[Successor, float] = {}
     inner: list[Successor] = []  # tokens behind a row of the tree
     at_ends: list[Successor] = []  # ends behind a row of the tree
     for successor in dict.fromkeys(chain.from_iterable(successors_of_texts)):
         row, token = successor
         if row == ROOT and token == END:
-            log_of[successor] = float(first_logs[ends].logsumexp(dim=0))
+            log_of[successor] = float(prefix.next_logs[ends].logsumexp(dim=0))
         elif row == ROOT:
-            log_of[successor] = float(first_logs[token])
+            log_of[successor] = float(prefix.next_logs[token])
         elif token == END:
             at_ends.append(successor)
         else:
@@ -203,11 +203,6 @@ def force(runtime: Runtime, ids: Tensor) -> Choice:
 def _to_logs(confidence: Tensor) -> Tensor:
     """Log-probabilities of forced tokens."""
     return confidence.clamp(min=1e-38).log()
-
-
-def first_scores(runtime: Runtime, prefix: Prefix) -> Tensor:
-    """Log-probabilities [V] of the first token after the prefix."""
-    return log_probs(runtime, prefix.state)[0]
 
 
 def log_probs(runtime: Runtime, states: Tensor) -> Tensor:
@@ -347,13 +342,12 @@ class Beam:
             forced_ids.append(0)  # its probability is not used
         result, confidence = await self._read_forced(begun, later_ids, forced_ids)
         hidden = result.hidden
-        first_logs = first_scores(self.runtime, self.prefix)
         start = self._memory.grow(len(hidden))
         sizes = list(map(len, texts))
         later_logs = torch.split(_to_logs(confidence), sizes)
         paths = []
         for text, size, logs in zip(texts, sizes, later_logs, strict=True):
-            first_log = float(first_logs[text[0]])
+            first_log = float(self.prefix.next_logs[text[0]])
             path_logs = (first_log, *logs[:-1].tolist())
             end = start + size
             places = tuple(range(start, end))
@@ -422,7 +416,7 @@ class Beam:
             earlier = path.places[:num_earlier]
             end = start + size
             places = (*earlier, *range(start, end))
-            read_paths.append(replace(path, places=places))
+            read_paths.append(Path(path.ids, path.logs, places))
             start = end
         all_logs = log_probs(self.runtime, hidden)
         logs = torch.split(all_logs, sizes)

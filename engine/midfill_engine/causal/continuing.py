@@ -7,8 +7,8 @@ is filled by one search through all its parts.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -53,48 +53,28 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     outline = outline_request(request.segments, runtime.loaded.tokenizer, [], [], config.max_context, no_healing)
     check_room(outline, config.max_hole)
     await Claim(count_bytes(runtime, outline, request.excerpts))
-    timer = Timer.of(request.max_ms, clock)
-    texts, specs = split_segments(request.segments)
-    generator = seeded(request.seed, 0)
-    drawing = Drawing(request.n, request.temperature, request.top_p, generator)
-    judge = Judge(request.judge)
-    forwards = ForwardCounter()
-    done: list[list[Candidate]] = []  # the candidates of each hole that is done, best first
-    cut: list[bool] = []  # whether the time ended the hole's search
-    for index, spec in enumerate(specs):
-        await Show(event_of(specs, done, forwards.count))
-        split = Split.of(spec)
-        candidates: list[Candidate] = []
-        is_cut = False
+    filler = RequestFiller(runtime, request, Timer.of(request.max_ms, clock))
+    for index, split in enumerate(filler.splits):
+        await Show(filler.event())
+        candidates, is_cut = [split.unchanged()], False
         if split.parts:
-            stretch = lay_stretch(runtime, texts, specs, done, index, split)
-
-            def show(draft: Candidate, split: Split = split) -> StepEvent:
-                return event_of(specs, done, forwards.count, split.to_whole(draft))
-
-            filling = fill_hole(runtime, request, stretch, drawing, spec, split, judge, timer, show)
-            candidates, is_cut = await forwards.run(filling)
-        if not candidates and (spec.min_lines or spec.max_lines or spec.min_tokens):
-            message = "no text with so many lines or tokens was found"
-            next_step = "ask for another length, or write a line of it yourself"
-            raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
-        done.append(candidates or [split.unchanged()])
-        cut.append(is_cut)
-    await Show(event_of(specs, done, forwards.count))
+            candidates, is_cut = await filler.forwards.run(filler.fill_hole(index))
+        filler.keep(candidates, is_cut)
+    await Show(filler.event())
     if not request.temperature:
-        judging = judge_jointly(runtime, texts, specs, done, request.excerpts, judge, timer)
-        await forwards.run(judging)
+        await filler.forwards.run(filler.judge_jointly())
     fills = []
-    for alternative in list_alternatives(done, request.n):
-        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in zip(alternative, cut, strict=True)])
+    for alternative in list_alternatives(filler.done, request.n):
+        fills.append(list(map(answer_hole, alternative, filler.cut)))
     ranked = []
     num_tokens = 0
-    for candidates in done:
+    for candidates in filler.done:
         ranked.append([answer_hole(candidate) for candidate in candidates])
         num_tokens += len(candidates[0].logs)
+    num_forwards = filler.forwards.count
     stats = Stats(
-        steps=forwards.count,
-        forwards=forwards.count,
+        steps=num_forwards,
+        forwards=num_forwards,
         tokens=num_tokens,
         ms=(clock() - started_s) * 1000,
         context_tokens=sum(map(len, outline.pieces)),
@@ -110,39 +90,161 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
     )
 
 
-async def fill_hole(
-    runtime: Runtime,
-    request: InfillRequest,
-    stretch: Stretch,
-    drawing: Drawing,
-    spec: HoleSpec,
-    split: Split,
-    judge: Judge,
-    timer: Timer,
-    show: Callable[[Candidate], StepEvent],
-) -> tuple[list[Candidate], bool]:
-    """Returns the candidates for a hole, best first, and whether the time was over before the search was."""
-    line_end = find_line_end(stretch, split)
-    searched = replace(stretch, after=line_end + stretch.after)
-    effort, allowed_s = limit_search(runtime, request, searched)
-    if request.temperature:
-        drawing = replace(drawing, count=max(request.n, effort.samples))
-    filler = open_filler(runtime, searched, drawing, request.excerpts, spec, split, judge, timer, effort, allowed_s)
-    filler.show = show
-    proposed = []
-    for given in rank_given(spec.candidates):
-        text = given.text.removesuffix(line_end)
-        proposed.append(Candidate(text, certainty=given.certainty))
-    if request.drafts:
-        candidates = await filler.fill(proposed)
-    else:
-        candidates = await filler.compare(proposed)
-    candidates = add_line_end(candidates, line_end)
-    if request.temperature:
-        candidates = shuffle(candidates, filler.kind, drawing, judge)
-    fills = [split.to_whole(candidate) for candidate in candidates]
-    balanced_fills = [fill for fill in fills if split.balances(fill.text)]
-    return balanced_fills, filler.timer.is_over
+@dataclass
+class RequestFiller:
+    """Fills the holes of a request in order. `done` has the candidates of each filled hole, best first, and `cut`
+    whether the time ended its search. `states` show all holes as they are now.
+    """
+
+    runtime: Runtime
+    request: InfillRequest
+    timer: Timer = ENDLESS
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.texts, self.specs = split_segments(request.segments)
+        self.splits = [Split.of(spec) for spec in self.specs]
+        self.drawing = Drawing(request.n, request.temperature, request.top_p, seeded(request.seed, 0))
+        self.judge = Judge(request.judge)
+        self.forwards = ForwardCounter()
+        self.done: list[list[Candidate]] = []
+        self.cut: list[bool] = []
+        self.states: list[HoleState] = []
+        for split in self.splits:
+            known = split.only_known().text
+            self.states.append(HoleState(text=known, settled=whole_range(known), masked=1))
+
+    def keep(self, candidates: list[Candidate], is_cut: bool) -> None:
+        """Keeps the candidates for the next hole."""
+        self.states[len(self.done)] = state_of(candidates[0])
+        self.done.append(candidates)
+        self.cut.append(is_cut)
+
+    async def fill_hole(self, index: int) -> tuple[list[Candidate], bool]:
+        """Returns the candidates for a hole, best first, and whether the time was over before the search was. Raises
+        RequestError if no text is within the bounds.
+        """
+        request = self.request
+        split = self.splits[index]
+        stretch, line_end = self.lay_stretch(index)
+        effort, allowed_s = limit_search(self.runtime, request, stretch)
+        drawing = self.drawing
+        if drawing.temperature:
+            drawing = replace(drawing, count=max(request.n, effort.samples))
+        filler = self.open_filler(index, stretch, drawing, effort, allowed_s)
+        filler.show = self.event
+        proposed = strip_given(self.specs[index].candidates, line_end)
+        if request.drafts:
+            candidates = await filler.fill(proposed)
+        else:
+            candidates = await filler.compare(proposed)
+        candidates = add_line_end(candidates, line_end)
+        if drawing.temperature:
+            candidates = shuffle(candidates, filler.kind, drawing, self.judge)
+        fills = [split.to_whole(candidate) for candidate in candidates]
+        balanced_fills = [fill for fill in fills if split.balances(fill.text)]
+        if not balanced_fills and stretch.is_bounded:
+            message = "no text with so many lines or tokens was found"
+            next_step = "ask for another length, or write a line of it yourself"
+            raise RequestError(ErrorCode.BAD_REQUEST, message, next_step)
+        return balanced_fills or [split.unchanged()], filler.timer.is_over
+
+    async def judge_jointly(self) -> None:
+        """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now.
+        Once the time is over, the order of the holes that are left stays.
+        """
+        for index, (split, candidates) in enumerate(zip(self.splits, self.done, strict=True)):
+            text_after, *later_texts = self.texts[index + 1 :]
+            filled_after = text_after
+            for later, text in zip(self.done[index + 1 :], later_texts, strict=True):
+                filled_after += later[0].text + text
+            is_same = find_following(filled_after) == find_following(text_after)
+            if is_same or split.has_anchors or len(candidates) < 2:
+                continue
+            if self.timer.is_over:
+                return
+            stretch, line_end = self.lay_stretch(index)
+            shown = stretch.after  # as in the fill, so that the prompt is the same
+            filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
+            filler = self.open_filler(index, filled_stretch, Drawing())
+            proposed = []
+            for candidate in candidates:
+                text = candidate.text.removesuffix(line_end)
+                proposed.append(replace(candidate, text=text))
+            ranked = await filler.compare(proposed)
+            self.done[index] = add_line_end(ranked, line_end) or candidates
+
+    def lay_stretch(self, index: int) -> tuple[Stretch, str]:
+        """Returns the stretch of hole `index`, behind the best candidates of the holes before it; and the line break
+        that its fills end with, or "", which the text after the stretch begins with.
+        """
+        spec = self.specs[index]
+        split = self.splits[index]
+        earlier_fills = [candidates[0].text for candidates in self.done[:index]]
+        fills = [*earlier_fills, split.head]
+        before = ""
+        for text, fill in zip(self.texts, fills, strict=False):  # not the texts behind the hole
+            before += text + fill
+        masked = "".join(split.parts[::2])
+        has_draft = bool(masked.strip()) or split.has_anchors
+        is_drafted_line = has_draft and "\n" not in masked  # what was a line stays one
+        single = is_drafted_line or "\n" in spec.forbid or spec.indent is None
+        max_tokens = self.runtime.loaded.config.max_hole
+        if spec.max_tokens:
+            max_tokens = min(spec.max_tokens, max_tokens)
+        if single and split.has_anchors:
+            max_tokens = min(max_tokens, bound_tokens(self.runtime, masked))
+        text_after = self.texts[index + 1]
+        behind = None
+        if split.has_anchors:
+            behind = text_after
+        after = split.tail + text_after
+        line_end = find_line_end(before, after, spec, split)
+        stretch = Stretch(
+            before,
+            after=line_end + after,
+            single=single,
+            forbid=tuple(spec.forbid),
+            max_tokens=max_tokens,
+            indent=spec.indent or "",
+            behind=behind,
+            min_tokens=spec.min_tokens,
+            min_lines=spec.min_lines,
+            max_lines=spec.max_lines,
+            head=split.head,
+            tail=split.tail,
+        )
+        return stretch, line_end
+
+    def open_filler(
+        self,
+        index: int,
+        stretch: Stretch,
+        drawing: Drawing,
+        effort: Effort = WHOLE,
+        allowed_s: float = math.inf,
+    ) -> Filler:
+        """The filler of the stretch of hole `index`: an AnchoredFiller if it has anchors between masked parts."""
+        spec = self.specs[index]
+        parts = self.splits[index].parts
+        common = (self.runtime, stretch, drawing, self.request.excerpts, spec.names, spec.unused)
+        if len(parts) == 1:
+            return Filler(*common, judge=self.judge, timer=self.timer, effort=effort, allowed_s=allowed_s)
+        return AnchoredFiller(*common, parts, judge=self.judge, timer=self.timer, effort=effort, allowed_s=allowed_s)
+
+    def event(self, draft: Candidate | None = None) -> StepEvent:
+        """The event that shows all holes as they are, and of the one that is being filled its `draft`, if there is one,
+        or the text that is kept.
+        """
+        states = list(self.states)
+        step = self.forwards.count
+        max_steps = 1
+        if draft is not None:
+            index = len(self.done)
+            whole = self.splits[index].to_whole(draft)
+            states[index] = state_of(whole).model_copy(update={"settled": list(whole.kept), "masked": 1})
+            max_steps = MAX_LINE_TOKENS + MAX_BODY_TOKENS
+        return StepEvent(step=step, num_steps=max(step, max_steps), holes=states)
 
 
 def list_alternatives(done: Sequence[Sequence[Candidate]], count: int) -> list[list[Candidate]]:
@@ -166,50 +268,6 @@ def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> 
         raise RequestError(ErrorCode.BAD_REQUEST, message, "name neither")
 
 
-def lay_stretch(
-    runtime: Runtime,
-    texts: Sequence[str],
-    specs: Sequence[HoleSpec],
-    done: Sequence[Sequence[Candidate]],
-    index: int,
-    split: Split,
-) -> Stretch:
-    """The stretch of hole `index`, behind the best candidates of the holes before it."""
-    spec = specs[index]
-    earlier_fills = [candidates[0].text for candidates in done[:index]]
-    fills = [*earlier_fills, split.head]
-    before = ""
-    for text, fill in zip(texts, fills, strict=False):  # not the texts behind the hole
-        before += text + fill
-    masked = "".join(split.parts[::2])
-    has_draft = bool(masked.strip()) or split.has_anchors
-    is_drafted_line = has_draft and "\n" not in masked  # what was a line stays one
-    single = is_drafted_line or "\n" in spec.forbid or spec.indent is None
-    max_tokens = runtime.loaded.config.max_hole
-    if spec.max_tokens:
-        max_tokens = min(spec.max_tokens, max_tokens)
-    if single and split.has_anchors:
-        max_tokens = min(max_tokens, bound_tokens(runtime, masked))
-    text_after = texts[index + 1]
-    behind = None
-    if split.has_anchors:
-        behind = text_after
-    return Stretch(
-        before,
-        after=split.tail + text_after,
-        single=single,
-        forbid=tuple(spec.forbid),
-        max_tokens=max_tokens,
-        indent=spec.indent or "",
-        behind=behind,
-        min_tokens=spec.min_tokens,
-        min_lines=spec.min_lines,
-        max_lines=spec.max_lines,
-        head=split.head,
-        tail=split.tail,
-    )
-
-
 def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> tuple[Effort, float]:
     """Returns how widely a stretch is searched, and how many seconds that should take at most."""
     allowed_ms = request.line_ms if stretch.single else request.body_ms
@@ -219,85 +277,31 @@ def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> 
     return choose_effort(runtime.pace, allowed_s, is_body=not stretch.single), allowed_s
 
 
-def open_filler(
-    runtime: Runtime,
-    stretch: Stretch,
-    drawing: Drawing,
-    excerpts: Sequence[str],
-    spec: HoleSpec,
-    split: Split,
-    judge: Judge = SHIPPED,
-    timer: Timer = ENDLESS,
-    effort: Effort = WHOLE,
-    allowed_s: float = math.inf,
-) -> Filler:
-    """The filler of a stretch: an AnchoredFiller if it has anchors between masked parts."""
-    common = (runtime, stretch, drawing, excerpts, spec.names, spec.unused)
-    if len(split.parts) == 1:
-        return Filler(*common, judge=judge, timer=timer, effort=effort, allowed_s=allowed_s)
-    return AnchoredFiller(*common, split.parts, judge=judge, timer=timer, effort=effort, allowed_s=allowed_s)
-
-
-async def judge_jointly(
-    runtime: Runtime,
-    texts: Sequence[str],
-    specs: Sequence[HoleSpec],
-    done: list[list[Candidate]],
-    excerpts: Sequence[str],
-    judge: Judge,
-    timer: Timer,
-) -> None:
-    """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now. Once
-    the time is over, the order of the holes that are left stays.
-    """
-    for index, (spec, candidates) in enumerate(zip(specs, done, strict=True)):
-        text_after, *later_texts = texts[index + 1 :]
-        filled_after = text_after
-        for later, text in zip(done[index + 1 :], later_texts, strict=True):
-            filled_after += later[0].text + text
-        split = Split.of(spec)
-        is_same = find_following(filled_after) == find_following(text_after)
-        if is_same or split.has_anchors or len(candidates) < 2:
-            continue
-        if timer.is_over:
-            return
-        stretch = lay_stretch(runtime, texts, specs, done, index, split)
-        line_end = find_line_end(stretch, split)
-        shown = line_end + stretch.after  # as in the fill, so that the prompt is the same
-        filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
-        filler = open_filler(runtime, filled_stretch, Drawing(), excerpts, spec, split, judge, timer)
-        proposed = []
-        for candidate in candidates:
-            text = candidate.text.removesuffix(line_end)
-            proposed.append(replace(candidate, text=text))
-        ranked = await filler.compare(proposed)
-        done[index] = add_line_end(ranked, line_end) or candidates
-
-
 def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candidate]:
     return [replace(candidate, text=candidate.text + line_end) for candidate in candidates]
 
 
-def find_line_end(stretch: Stretch, split: Split) -> str:
-    """The line break with which a fill of whole lines must end, because the stretch is between two line starts. Where
-    lines are bounded, also the one with which the last masked part ends. Otherwise "".
+def find_line_end(before: str, after: str, spec: HoleSpec, split: Split) -> str:
+    """The line break with which a fill of whole lines must end, because it is between two line starts. Where lines are
+    bounded, also the one with which the last masked part ends. Otherwise "".
     """
-    if "\n" in stretch.forbid or stretch.after[:1] == "\n":
+    if "\n" in spec.forbid or after[:1] == "\n":
         return ""
-    if stretch.before[-1:] in ("", "\n"):
+    if before[-1:] in ("", "\n"):
         return "\n"
-    is_bounded = stretch.min_lines or stretch.max_lines
+    is_bounded = spec.min_lines or spec.max_lines
     if is_bounded and split.parts and split.parts[-1].endswith("\n"):
         return "\n"
     return ""
 
 
-def rank_given(given: Sequence[GivenText]) -> list[GivenText]:
-    """The distinct given texts, most certain first; independent of the order of `given`."""
-    most_certain: dict[str, GivenText] = {}
-    for candidate in sorted(given, key=lambda candidate: (-candidate.certainty, candidate.text)):
-        most_certain.setdefault(candidate.text, candidate)
-    return list(most_certain.values())
+def strip_given(given: Sequence[GivenText], line_end: str) -> list[Candidate]:
+    """The distinct given texts without the `line_end`, most certain first; independent of the order of `given`."""
+    candidate_of_text: dict[str, Candidate] = {}
+    for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
+        text = each.text.removesuffix(line_end)
+        candidate_of_text.setdefault(text, Candidate(text, certainty=each.certainty))
+    return list(candidate_of_text.values())
 
 
 def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge: Judge = SHIPPED) -> list[Candidate]:
@@ -352,25 +356,6 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
         start = max(start, last)
     if start < end:
         yield start, end
-
-
-def event_of(
-    specs: Sequence[HoleSpec], done: Sequence[Sequence[Candidate]], step: int, draft: Candidate | None = None
-) -> StepEvent:
-    """The event that shows the holes that are done, the one that `draft` is written for, and of the others the text
-    that is kept.
-    """
-    states = [state_of(candidates[0]) for candidates in done]
-    max_steps = 1
-    if draft is not None:
-        state = state_of(draft)
-        states.append(state.model_copy(update={"settled": list(draft.kept), "masked": 1}))
-        max_steps = MAX_LINE_TOKENS + MAX_BODY_TOKENS
-    for spec in specs[len(states) :]:
-        kept_text = Split.of(spec).only_known().text
-        settled = whole_range(kept_text)
-        states.append(HoleState(text=kept_text, settled=settled, masked=1))
-    return StepEvent(step=step, num_steps=max(step, max_steps), holes=states)
 
 
 def state_of(candidate: Candidate) -> HoleState:

@@ -151,13 +151,8 @@ class Filler(TokenWriter):
         which the judge was fitted. Once the time is over, unweighed texts come last, and `bound_chance` bounds chances.
         """
         if self.timer.is_over:
-            weighed = []
-            unweighed = []
-            for candidate in judged:
-                if math.isfinite(candidate.nats):
-                    weighed.append(candidate)
-                else:
-                    unweighed.append(candidate)
+            weighed = [candidate for candidate in judged if math.isfinite(candidate.nats)]
+            unweighed = [candidate for candidate in judged if not math.isfinite(candidate.nats)]
             ranked = []
             for candidate in [*self.judge.rank(weighed, self.kind), *unweighed]:
                 chance = bound_chance(candidate)

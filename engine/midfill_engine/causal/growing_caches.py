@@ -89,9 +89,9 @@ class TorchCache(GrowingCache):
         all_rows = torch.arange(size)
         return Pass(rows.ids, rows.positions, all_rows, past, rows.attention_mask, grows=True, choice=rows.choice)
 
-    def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
-        """What was read of a prompt: `ids`, and the `state` [1, D] of the last one."""
-        return Prefix(ids, self.keys_values, state)
+    def keep(self, ids: tuple[int, ...], next_logs: Tensor) -> Prefix:
+        """What was read of a prompt: `ids`, and the log-probabilities `next_logs` [V] of the token after them."""
+        return Prefix(ids, self.keys_values, next_logs)
 
 
 class PromptStack(GrowingCache):
@@ -113,12 +113,12 @@ class PromptStack(GrowingCache):
         room = cut_stack(self._stack, start, start + size)
         return Pass(*_lay_part(ids, start), attention_mask=every.tril(), stacks=Stacks(past, room=room))
 
-    def keep(self, ids: tuple[int, ...], state: Tensor) -> Prefix:
+    def keep(self, ids: tuple[int, ...], next_logs: Tensor) -> Prefix:
         stack = cut_stack(self._stack, 0, self.length)
         keys_values = []
         for keys, values in stack:
             keys_values.append((keys[None], values[None]))
-        return Prefix(ids, keys_values, state, stack)
+        return Prefix(ids, keys_values, next_logs, stack)
 
 
 class TailStack(GrowingCache):
@@ -197,12 +197,7 @@ def cut_stack(stack: Tensor, start: int, end: int) -> Tensor:
 
 def cut(keys_values: KeyValues, length: int) -> KeyValues:
     """The keys and values of the first `length` tokens, as views."""
-    first_tokens = []
-    for keys, values in keys_values:
-        first_keys = keys[:, :, :length]
-        first_values = values[:, :, :length]
-        first_tokens.append((first_keys, first_values))
-    return first_tokens
+    return [(keys.narrow(2, 0, length), values.narrow(2, 0, length)) for keys, values in keys_values]
 
 
 def _stack_of(prefix: Prefix) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Final
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.branches import Beam, LinePath, Path, first_scores
+from midfill_engine.causal.branches import Beam, LinePath, Path
 from midfill_engine.causal.effort import WHOLE
 from midfill_engine.causal.prompt import ends_in_word
 from midfill_engine.causal.writing import TokenWriter
@@ -82,10 +82,8 @@ class LineSearch:
 
     async def run(self, prefix: Prefix) -> list[Path]:
         """Returns the complete lines of all kinds; the last value of their `logs` is of the end."""
-        runtime = self.writer.runtime
-        beam = Beam(runtime, prefix)
-        first = first_scores(runtime, prefix)
-        reads = [ReadLine(LinePath(), [first])]
+        beam = Beam(self.writer.runtime, prefix)
+        reads = [ReadLine(LinePath(), [prefix.next_logs])]
         while True:
             this_round = self._grow_all(reads)
             lines = self._keep_open(this_round)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from midfill_engine.loops import find_loop, is_endless
@@ -50,7 +51,7 @@ class Stretch:
         whole = self.head + text + self.tail
         return sum(bool(line.strip()) for line in whole.split("\n"))
 
-    @property
+    @cached_property  # because the text after may be long, and each token that is written asks for its next line
     def next_line(self) -> str | None:
         """The first non-blank line after the line in which the stretch ends; None if there is none."""
         _, *later = self.after.split("\n")
@@ -69,7 +70,7 @@ class Stretch:
             return start
         return ""
 
-    @property
+    @cached_property
     def is_body(self) -> bool:
         """True for a body: the next line lacks its `indent`, so a text ends at the first line without it."""
         if self.single or not self.indent:

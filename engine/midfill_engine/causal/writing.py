@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from midfill_engine.caches.stores import Prefix
-from midfill_engine.causal.branches import Beam, Path, first_scores
+from midfill_engine.causal.branches import Beam, Path
 from midfill_engine.causal.effort import WHOLE, Effort
 from midfill_engine.causal.lookup import BREAK, guess_next, spell
 from midfill_engine.causal.prompt import lay_prompt
@@ -219,8 +219,7 @@ class TokenWriter:
         for _ in range(count):
             growing_text = GrowingText(self.stretch, "")
             continuations.append((Path(), growing_text))
-        first = first_scores(self.runtime, prefix)
-        scores = [first[None]] * count
+        scores = [prefix.next_logs[None]] * count
         beam = Beam(self.runtime, prefix)
         limit = self.limit_tokens(usual_limit) + len(self.pending)
         return await self.write(beam, continuations, scores, choose, limit, must_have_line=must_have_line)
@@ -332,8 +331,7 @@ class TokenWriter:
             own_bytes = self._own_bytes(path, token)
             growing_text.write(own_bytes)
             places = read_places[: len(path.ids)]
-            longer = path.add(token, log)
-            path = replace(longer, places=places)
+            path = Path((*path.ids, token), (*path.logs, log), places)
             if not growing_text.is_open or token != guessed:
                 break
         return path
@@ -445,5 +443,5 @@ class TokenWriter:
             end_log = logs_of_ends.logsumexp(dim=0, keepdim=True)
         elif not is_single and has_text:
             allowed = allowed | self.stops
-        next_logs = logs.masked_fill(~allowed, -torch.inf)
+        next_logs = torch.where(allowed, logs, -torch.inf)
         return torch.cat((next_logs, end_log))
