@@ -35,15 +35,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def test_bracketed_is_balanced(rng: np.random.Generator) -> None:
-    for _ in range(100):
-        span = spans.bracketed(TEXT, rng)
-        if span is not None:
-            inside = TEXT[slice(*span)]
-            assert spans.BRACKETS[TEXT[span[0] - 1]] == TEXT[span[1]]
-            assert all(inside.count(opening) == inside.count(closing) for opening, closing in spans.BRACKETS.items())
-
-
 def test_lines_never_leave_their_block(rng: np.random.Generator) -> None:
     for chooser in (spans.one_line, spans.consecutive_lines):
         for _ in range(100):
@@ -70,9 +61,8 @@ def test_rest_of_line_ends_at_the_end(rng: np.random.Generator) -> None:
 
 
 def test_choosers_without_a_place_say_so(rng: np.random.Generator) -> None:
-    for chooser in (spans.one_line, spans.consecutive_lines, spans.bracketed, spans.rest_of_line, spans.body):
+    for chooser in (spans.one_line, spans.consecutive_lines, spans.rest_of_line, spans.body):
         assert chooser("\n\n", rng) is None
-    assert spans.characters("", rng) is None
 
 
 def text_of(cutter: Cutter, ids: list[int]) -> str:
