@@ -178,7 +178,8 @@ class _Run:
 
     def _draw_validation(self) -> list[Packed]:
         """Prompt rows of held-out packages, the same for every run, so that runs can be compared."""
-        rng, pack = np.random.default_rng(VALIDATION_SEED), read_pack(self.config.pack, "validation")
+        rng = np.random.default_rng(VALIDATION_SEED)
+        pack = read_pack(self.config.pack, "validation", self.base.cutter)
         shape = RowShape(num_tokens=self.config.row_tokens, context_weight=0.0)
         rows = [draw_row(pack, self.base.cutter, shape, rng) for _ in range(self.config.num_validation_rows)]
         return [packed.to(self.device) for packed in pack_all(rows, None, self.config.pack_length, rng)]

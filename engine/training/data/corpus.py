@@ -3,12 +3,13 @@
 import hashlib
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 LANGUAGES: Final = ("python", "javascript", "typescript")
+VALIDATION_SHARE: Final = 0.02
 
 # Projects whose gaps the evaluation fills.
 HELD_FOR_EVALUATION: Final = frozenset(
@@ -24,21 +25,20 @@ class SourceFile:
     text: str
 
 
-def read_corpus(folder: Path, languages: tuple[str, ...] = LANGUAGES) -> Iterator[SourceFile]:
+def read_corpus(folder: Path) -> Iterator[SourceFile]:
     """Every file of `folder` in a fixed order, but none of the projects held for evaluation.
 
-    Raises FileNotFoundError if the folder has no part of one of `languages`.
+    Raises FileNotFoundError if the folder has no part of any language.
     """
-    for language in languages:
-        parts = sorted(folder.glob(f"{language}-*.jsonl.xz"))
-        if not parts:
-            raise FileNotFoundError(f"There is no {language}-NN.jsonl.xz in {folder}.")
-        for part in parts:
-            with lzma.open(part, "rt", encoding="utf-8") as lines:
-                for line in lines:
-                    row = json.loads(line)
-                    if row["package"].lower() not in HELD_FOR_EVALUATION:
-                        yield SourceFile(row["package"], row["path"], language, row["text"])
+    parts = [(language, part) for language in LANGUAGES for part in sorted(folder.glob(f"{language}-*.jsonl.xz"))]
+    if not parts:
+        raise FileNotFoundError(f"There is no LANGUAGE-NN.jsonl.xz in {folder}, of {', '.join(LANGUAGES)}.")
+    for language, part in parts:
+        with lzma.open(part, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                if row["package"].lower() not in HELD_FOR_EVALUATION:
+                    yield SourceFile(row["package"], row["path"], language, row["text"])
 
 
 def fraction_of(text: str) -> float:
@@ -46,6 +46,16 @@ def fraction_of(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
-def is_validation(package: str, share: float = 0.02) -> bool:
+def hold_out(names: Collection[str]) -> frozenset[str]:
+    """The names that are drawn for validation; in a small corpus the one that would be drawn first."""
+    first = min(names, key=_draw_validation, default="")
+    return frozenset(name for name in names if name == first or is_validation(name))
+
+
+def is_validation(package: str) -> bool:
     """True if a package is held out from training: whole packages, since files of a package resemble each other."""
-    return fraction_of(f"validation {package}") < share
+    return _draw_validation(package) < VALIDATION_SHARE
+
+
+def _draw_validation(name: str) -> float:
+    return fraction_of(f"validation {name}")
