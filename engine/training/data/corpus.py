@@ -24,6 +24,10 @@ class SourceFile:
     language: str
     text: str
 
+    @property
+    def name(self) -> str:
+        return f"{self.package}/{self.path}"
+
 
 def read_corpus(folder: Path) -> Iterator[SourceFile]:
     """Every file of `folder` in a fixed order, but none of the projects held for evaluation.
@@ -46,15 +50,19 @@ def fraction_of(text: str) -> float:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
-def hold_out(names: Collection[str]) -> frozenset[str]:
-    """The names that are drawn for validation; in a small corpus the one that would be drawn first."""
-    first = min(names, key=_draw_validation, default="")
-    return frozenset(name for name in names if name == first or is_validation(name))
+def hold_out(files: Collection[SourceFile]) -> set[str]:
+    """The names of what is held out from training: packages, since files of a package resemble each other.
+
+    If no package is drawn, as there are few, files are; in a small corpus the one that would be drawn first.
+    """
+    names = sorted((file.name for file in files), key=_draw_validation)
+    packages = {file.package for file in files if is_validation(file.package)}
+    return packages or {name for name in names if is_validation(name)} or set(names[:1])
 
 
-def is_validation(package: str) -> bool:
-    """True if a package is held out from training: whole packages, since files of a package resemble each other."""
-    return _draw_validation(package) < VALIDATION_SHARE
+def is_validation(name: str) -> bool:
+    """True if a package, or a file, is drawn for validation."""
+    return _draw_validation(name) < VALIDATION_SHARE
 
 
 def _draw_validation(name: str) -> float:

@@ -58,7 +58,7 @@ def write_pack(corpus: Path, cutter: Cutter, folder: Path, num_tokens: int, num_
     validation = _SplitWriter(sets[0], "validation", cutter)
     writers = [_SplitWriter(path, "train", cutter) for path in sets]
     for source in filter(selection.has, read_corpus(corpus)):
-        number = int(fraction_of(f"set {_name(source)}") * num_sets)
+        number = int(fraction_of(f"set {source.name}") * num_sets)
         (validation if selection.is_held_out(source) else writers[number]).add(source, cutter.encode(source.text))
     if not validation.files or not any(writer.files for writer in writers):
         raise ValueError(f"{corpus} has too few files to train with some and to hold out others.")
@@ -222,17 +222,16 @@ class _SplitWriter:
 
 
 class _Selection:
-    """The files of a corpus for a pack, and those that are held out: whole packages, or files of an only package."""
+    """The files of a corpus for a pack, and those that are held out: whole packages, or files of few packages."""
 
     def __init__(self, corpus: Path, num_characters: int) -> None:
         sizes = {replace(source, text=""): len(source.text) for source in read_corpus(corpus)}
-        packages = {source.package for source in sizes}
-        self.held_out = hold_out(packages if len(packages) > 1 else {_name(source) for source in sizes})
+        self.held_out = hold_out(sizes)
         of_package, of_language = Counter[tuple[str, str, bool]](), Counter[tuple[str, bool]]()
         for source, size in sizes.items():
             of_package[self._key(source)] += size
             of_language[source.language, self.is_held_out(source)] += size
-        cap = max(PACKAGE_CAP, 1 / max(len(packages), 1)) * num_characters
+        cap = max(PACKAGE_CAP, 1 / max(len({source.package for source in sizes}), 1)) * num_characters
         all_shares = sum(LANGUAGE_SHARES[language] for language in {source.language for source in sizes})
         self.rates = dict[tuple[str, str, bool], float]()
         for (language, package, is_held), size in of_package.items():
@@ -241,14 +240,10 @@ class _Selection:
             self.rates[language, package, is_held] = rate
 
     def has(self, source: SourceFile) -> bool:
-        return fraction_of(f"pack {_name(source)}") < self.rates[self._key(source)]
+        return fraction_of(f"pack {source.name}") < self.rates[self._key(source)]
 
     def is_held_out(self, source: SourceFile) -> bool:
-        return not self.held_out.isdisjoint((source.package, _name(source)))
+        return not self.held_out.isdisjoint((source.package, source.name))
 
     def _key(self, source: SourceFile) -> tuple[str, str, bool]:
         return source.language, source.package, self.is_held_out(source)
-
-
-def _name(source: SourceFile) -> str:
-    return f"{source.package}/{source.path}"
