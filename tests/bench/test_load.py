@@ -8,6 +8,12 @@ import pytest
 from tests.engine.tiny import make_embedded
 
 from bench import load
+from midfill_infill.errors import MidfillError
+
+
+async def test_an_engine_that_does_not_start_ends_the_bench() -> None:
+    with pytest.raises(MidfillError, match="no model named 'nothing'"):
+        await load.measure("nothing", {}, 0.5, 1, lambda name, found: None)
 
 
 async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
