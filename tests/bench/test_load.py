@@ -2,13 +2,23 @@
 
 import json
 import os
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from tests.engine.tiny import make_embedded
 
 from bench import load
 from midfill_infill.errors import MidfillError
+
+
+def test_a_machine_without_triton_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS is: its benches measure CPUs."""
+    monkeypatch.setitem(sys.modules, "triton", None)
+    facts = runpy.run_path(load.write_record.__code__.co_filename)["describe"](torch.device("cpu"))
+    assert facts["torch"] == torch.__version__ and "triton" not in facts
 
 
 async def test_an_engine_that_does_not_start_ends_the_bench() -> None:
