@@ -110,13 +110,13 @@ def _wheel_command(wanted: str, folder: Path, wheels: Path | None) -> list[str]:
 
 
 def _npm_command(wanted: str, folder: Path, wheels: Path | None) -> list[str]:
-    return ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), "--", wanted]
+    return ["npm", "pack", "--loglevel=error", "--ignore-scripts", "--pack-destination", str(folder), "--", wanted]
 
 
 def _fetch(command: list[str], folder: Path) -> Archive | None:
     """The archive that the command put into `folder`, None if there is none."""
     before = set(folder.iterdir())
-    subprocess.run(command, capture_output=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+    subprocess.run(command, stdout=subprocess.DEVNULL, env={**os.environ, "PIP_NO_INPUT": "1"})
     for path in sorted(set(folder.iterdir()) - before):
         try:
             return open_archive(path)
