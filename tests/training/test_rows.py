@@ -14,12 +14,14 @@ import torch
 from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.loading.runtime import load_runtime
 from training.data import spans
+from training.data.corpus import is_validation
 from training.data.cutter import Cutter
 from training.data.loader import Batching, Loader, Source
 from training.data.pack import read_pack, squeeze, unpack, write_pack
 from training.data.rows import Drawn, RowShape, draw_row, lay_prompt_row, lay_tree
 
 SPLITS = "train", "validation"
+HELD = next(name for name in map("held{}".format, range(400)) if is_validation(name))
 TEXT = """\
 def load(path, mode="r"):
     with open(path, mode) as file:
@@ -130,7 +132,7 @@ def test_pack_holds_out_whole_packages(pack_folder: Path) -> None:
     assert len(set(train.languages.tolist())) == 3
 
 
-@pytest.mark.parametrize("packages", [("mine", "mine"), ("mine", "other")])
+@pytest.mark.parametrize("packages", [("mine", "mine"), ("mine", "other"), (HELD, HELD)])
 def test_a_small_corpus_of_one_language_has_a_part_held_out(
     packages: tuple[str, str], cutter: Cutter, tmp_path: Path
 ) -> None:

@@ -53,11 +53,14 @@ def fraction_of(text: str) -> float:
 def hold_out(files: Collection[SourceFile]) -> set[str]:
     """The names of what is held out from training: packages, since files of a package resemble each other.
 
-    If no package is drawn, as there are few, files are; in a small corpus the one that would be drawn first.
+    If no package is drawn, or every one, files are; in a small corpus the one that would be drawn first.
     """
+    packages = {file.package for file in files}
+    drawn = set(filter(is_validation, packages))
+    if drawn and drawn != packages:
+        return drawn
     names = sorted((file.name for file in files), key=_draw_validation)
-    packages = {file.package for file in files if is_validation(file.package)}
-    return packages or {name for name in names if is_validation(name)} or set(names[:1])
+    return set(filter(is_validation, names)) or set(names[:1])
 
 
 def is_validation(name: str) -> bool:
