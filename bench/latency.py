@@ -96,12 +96,8 @@ def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
             for copy in copies:
                 renamed = f"{target.renamed}_{copy.stem}_{run}"
                 copy.write_text(target.file.read_text().replace(target.renamed, renamed))
-            environment = {
-                **os.environ,
-                "MIDFILL_RUNTIME_DIR": str(Path(folder, "run")),
-                "TERM": "xterm-256color",
-                "COLUMNS": "100",
-            }
+            terminal = {"TERM": "xterm-256color", "COLUMNS": "100"}
+            environment = {**os.environ, **terminal, "MIDFILL_RUNTIME_DIR": str(Path(folder, "run"))}
             try:
                 for kind, copy in zip(timings, (copies[0], copies[1], copies[1]), strict=True):
                     options = target.options(copy.read_text())
