@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Asked for first and alone: other resolvers would fetch several GB of CUDA on a machine without a GPU.
+# Asked for first and alone: on Linux, the usual index has CUDA builds of several GB.
 TORCH ?= torch>=2.11,<2.14
+CHOOSE_INDEX := import install; print(*install.choose_index(None, install.has_gpu()))
 SOURCES := lsp infill engine kernels editors tests bench
 # Tests that compute in the number format of MIDFILL_DTYPE.
 COMPUTING := $(patsubst %,tests/engine/test_%.py,adapter authors denoise drafts families gguf int8 packed runtime \
@@ -64,7 +65,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.engine: pyproject.toml | $(VENV)/bin/python
 	@echo "installing into $(VENV) (a minute or two, once)"
-	@$(PIP) install --no-compile '$(TORCH)'
+	@$(PIP) install --no-compile $$(PYTHONPATH=editors $(BIN)/python -c '$(CHOOSE_INDEX)') '$(TORCH)'
 	@$(PIP) install --no-compile --editable '.[engine]'
 	@touch $@
 

@@ -17,11 +17,9 @@ from typing import Annotated, Final
 from xml.etree import ElementTree
 
 import torch
-import triton
 import typer
 
-from bench.measure import ROOT
-from midfill_kernels.launch import is_interpreted
+from bench.measure import ROOT, describe_triton, hash_sources
 
 PROCESSES: Final = 8  # compiling takes longest, and the cores do it in parallel
 ASKED: Final = "-q --continue-on-collection-errors -p no:cacheprovider --override-ini=addopts= --import-mode=importlib"
@@ -74,11 +72,9 @@ def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
 def digest_sources() -> str:
     """A digest of everything that the test results depend on: sources, tests, versions, device."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    digest = sha256(f"{torch.__version__} {triton.__version__} {device} {is_interpreted()}".encode())
-    for folder in ("kernels", "engine", "infill", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+    sources = hash_sources(*(ROOT / folder for folder in ("kernels", "engine", "infill", "tests")))
+    facts = f"{torch.__version__} {describe_triton()} {device} {sources}"
+    return sha256(facts.encode()).hexdigest()[:16]
 
 
 def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/kernels")] = None) -> None:

@@ -10,7 +10,6 @@ import os
 import platform
 import pty
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from rich.table import Table
 
 from bench.measure import ROOT, find_commit, processor_name, write_record
 
-FRAME = re.compile(b"step 0 of|proposed by the file")
+FRAME = re.compile(rb", step \d|proposed by the file")
 
 
 @dataclass(frozen=True)
@@ -87,34 +86,24 @@ def _read(master: int) -> bytes:
         return b""
 
 
-def stop_engines(runtime: Path) -> None:
-    for lock in runtime.glob("*.lock"):
-        os.kill(int(lock.read_text()), signal.SIGTERM)
-
-
 def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
     """Timings of `num_runs` fills of each kind."""
     timings: dict[str, list[Timing]] = {"cold": [], "fresh": [], "warm": []}
-    command = [str(Path(sys.executable).parent / "midfill"), "fill"]
+    midfill = str(Path(sys.executable).parent / "midfill")
     for run in range(num_runs):
         with tempfile.TemporaryDirectory(prefix="midfill-bench-") as folder:
             copies = [Path(folder, f"{name}.py") for name in ("first", "second")]
             for copy in copies:
                 renamed = f"{target.renamed}_{copy.stem}_{run}"
                 copy.write_text(target.file.read_text().replace(target.renamed, renamed))
-            runtime = Path(folder, "run")
-            environment = {
-                **os.environ,
-                "MIDFILL_RUNTIME_DIR": str(runtime),
-                "TERM": "xterm-256color",
-                "COLUMNS": "100",
-            }
+            terminal = {"TERM": "xterm-256color", "COLUMNS": "100"}
+            environment = {**os.environ, **terminal, "MIDFILL_RUNTIME_DIR": str(Path(folder, "run"))}
             try:
                 for kind, copy in zip(timings, (copies[0], copies[1], copies[1]), strict=True):
                     options = target.options(copy.read_text())
-                    timings[kind].append(time_fill([*command, str(copy), *options], environment))
+                    timings[kind].append(time_fill([midfill, "fill", str(copy), *options], environment))
             finally:
-                stop_engines(runtime)
+                subprocess.run([midfill, "engine", "stop"], env=environment, stdout=subprocess.DEVNULL)
     return timings
 
 

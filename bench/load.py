@@ -10,12 +10,8 @@ mean something, seconds do not. A line is printed as each scene ends, and the re
 import asyncio
 import os
 import random
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,6 +21,7 @@ import torch
 import typer
 
 from bench.measure import describe, quantile, write_record
+from bench.quality.engine import running_engine
 
 THINKING_S: Final = 0.2
 BIG: Final = "value = compute(first, second)\n" * (1_000_000 // 31)
@@ -131,40 +128,20 @@ def scenes(clients: list[int], big: str = BIG) -> Scenes:
     }
 
 
-@asynccontextmanager
-async def served(model: str, *options: str) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
-    """A client of a new engine, and the id of the engine's process."""
-    with tempfile.TemporaryDirectory() as folder:
-        socket = Path(folder) / "engine.sock"
-        command = [sys.executable, "-m", "midfill_engine", "serve", "--socket", str(socket), "--model", model, *options]
-        with subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL) as process:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-            transport = httpx.AsyncHTTPTransport(uds=str(socket), limits=limits)
-            async with httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=600) as client:
-                while not await is_ready(client):
-                    await asyncio.sleep(0.2)
-                yield client, process.pid
-            process.terminate()
-
-
-async def is_ready(client: httpx.AsyncClient) -> bool:
-    try:
-        return (await client.get("/readyz")).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
 async def measure(model: str, scenes: Scenes, seconds: float, rounds: int, tell: Tell) -> None:
-    """Every scene in turn, `rounds` times; calls `tell` as each ends."""
+    """Every scene in turn, `rounds` times; calls `tell` as each ends. Raises MidfillError if no engine starts."""
     samples: dict[str, Sample] = {}
-    async with served(model) as (client, _):
-        await Scene(client, Sample(), 1.0).line(random.Random(0))  # the first answers warm up and do not count
-        for _ in range(rounds):
-            for name, play in scenes.items():
-                sample, started_s = samples.setdefault(name, Sample()), time.perf_counter()
-                await play(Scene(client, sample, seconds))
-                sample.seconds += time.perf_counter() - started_s
-                tell(name, samples)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    with running_engine(model) as endpoint:
+        transport = httpx.AsyncHTTPTransport(uds=str(endpoint.socket), limits=limits)
+        async with httpx.AsyncClient(transport=transport, base_url="http://midfill", timeout=600) as client:
+            await Scene(client, Sample(), 1.0).line(random.Random(0))  # the first answers warm up and do not count
+            for _ in range(rounds):
+                for name, play in scenes.items():
+                    sample, started_s = samples.setdefault(name, Sample()), time.perf_counter()
+                    await play(Scene(client, sample, seconds))
+                    sample.seconds += time.perf_counter() - started_s
+                    tell(name, samples)
 
 
 def main(

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-import triton
-
-from midfill_kernels.launch import is_interpreted
 
 ROOT: Final = Path(__file__).parent.parent
 MIN_REPEATS: Final = 200
@@ -96,12 +96,11 @@ def describe(device: torch.device) -> dict[str, Any]:
         "commit": find_commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "triton": triton.__version__,
+        **describe_triton(),
         "processor": processor_name(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load_average": os.getloadavg()[0],
-        "interpreted": is_interpreted(),
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
@@ -117,6 +116,15 @@ def describe(device: torch.device) -> dict[str, Any]:
     return facts
 
 
+def describe_triton() -> dict[str, Any]:
+    """Triton's version, and whether kernels are interpreted; empty where there is none, as on macOS."""
+    if find_spec("triton") is None:
+        return {}
+    from midfill_kernels.launch import is_interpreted
+
+    return {"triton": version("triton"), "interpreted": is_interpreted()}
+
+
 def find_commit() -> str:
     """The commit, marked if files differ from it; without a repository the value of MIDFILL_COMMIT."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
@@ -124,6 +132,15 @@ def find_commit() -> str:
     if shutil.which("git") is None:
         return told
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or told
+
+
+def hash_sources(*folders: Path) -> str:
+    """A hash of the code in `folders`, and of the weights of judges and proposers."""
+    digest = sha256()
+    for folder in folders:
+        for path in sorted(each for each in folder.rglob("*") if each.suffix in (".py", ".json")):
+            digest.update(str(path.relative_to(folder.parent)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def query_clocks() -> dict[str, str]:

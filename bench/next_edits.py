@@ -24,6 +24,7 @@ import numpy as np
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.languages import find_language, get_language
+from midfill_infill.measuring.table import wilson
 from midfill_infill.repeats.change import Tokens
 from midfill_infill.repeats.judge import describe
 from midfill_infill.repeats.places import find_places
@@ -221,13 +222,18 @@ def count(row: Row, key: str | None) -> tuple[int, int, int]:
 
 
 def rate(counted: list[tuple[int, int, int]]) -> Iterator[tuple[str, str]]:
-    """Precision and recall with 95 % intervals, bootstrapped over edits."""
-    values = np.array(counted)
+    """Precision and recall with 95 % intervals, bootstrapped over edits; Wilson's where all or none are right."""
+    values = np.array(counted).reshape(-1, 3)
+    if not len(values):
+        return
     draws = np.random.default_rng(1).integers(0, len(values), (ROUNDS, len(values)))
     sums = values[draws].sum(axis=1)
     for word, column in (("precision", 1), ("recall", 2)):
         right, of = values[:, 0].sum(), values[:, column].sum()
-        low, high = np.percentile(sums[:, 0] / np.maximum(sums[:, column], 1), (2.5, 97.5))
+        if right in (0, of):
+            low, high = wilson(right, of) if of else (0.0, 1.0)
+        else:
+            low, high = np.percentile(sums[:, 0] / np.maximum(sums[:, column], 1), (2.5, 97.5))
         yield word, f"{right}/{of} = {100 * right / max(of, 1):.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 

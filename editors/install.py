@@ -362,18 +362,8 @@ class Maker:
         self.runner.run([str(self.python), "-P", "-c", f"import {', '.join(modules)}"], "trying it", (80, 85))
 
     def _install(self, words: list[str], doing: str, part: tuple[float, float], expected_mb: float = 0) -> None:
-        pip = [
-            str(self.python),
-            "-P",
-            "-m",
-            "pip",
-            "install",
-            "--no-compile",
-            "--retries",
-            "2",
-            "--progress-bar",
-            "off",
-        ]
+        options = ["--no-compile", "--retries", "2", "--progress-bar", "off"]
+        pip = [str(self.python), "-P", "-m", "pip", "install", *options]
         uv = [self.uv or "", "pip", "install", "--python", str(self.python)]
         self.runner.run([*(uv if self.uv else pip), *words], doing, part, expected_mb)
 

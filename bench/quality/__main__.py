@@ -14,7 +14,7 @@ from bench.quality.engine import running_engine
 from bench.quality.floors import fill_with_pass, fill_with_previous_line
 from bench.quality.kept import Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
-from bench.quality.report import SHIPPED, WIDTH, Origin, Report, find_origin, refused, tables, to_json
+from bench.quality.report import WIDTH, Origin, Report, find_origin, find_weights, refused, tables, to_json
 from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, read_suite
 from midfill_infill.engines.client import EngineClient
@@ -60,7 +60,7 @@ def main(
     try:
         with _engine(model, url, token, device) as endpoint, EngineClient(endpoint) as client:
             completer = Completer(client, quality)
-            origin = find_origin(None if url else _folder(model or "embedded"), wall, quality)
+            origin = find_origin(None if url else find_weights(model or "embedded"), wall, quality)
             with Kept(keep, identify(tasks, completer, origin)) as kept:
                 measured = measure_model(
                     completer,
@@ -96,11 +96,6 @@ def _engine(model: str | None, url: str | None, token: str | None, device: str) 
         return
     with running_engine(model, device) as endpoint:
         yield endpoint
-
-
-def _folder(model: str) -> Path | None:
-    """The folder of a model's weights, if it is local."""
-    return next((path for path in (Path(model), SHIPPED / model) if path.is_dir()), None)
 
 
 def write(out: Path, report: Report) -> None:

@@ -28,13 +28,8 @@ def running_engine(model: str | None, device: str = "auto") -> Iterator[Endpoint
     """A live engine for `model` (a known name or a checkpoint folder). Raises MidfillError if it does not start."""
     with tempfile.TemporaryDirectory(prefix="midfill-eval-") as folder:
         socket, log = Path(folder, "engine.sock"), Path(folder, "engine.log")
-        command = [
-            *engine_command(),
-            "serve",
-            "--socket",
-            str(socket),
-            *engine_arguments(EngineSettings(model, device)),
-        ]
+        command = [*engine_command(), "serve", "--socket", str(socket)]
+        command += engine_arguments(EngineSettings(model, device))
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Final, Literal, cast
@@ -23,9 +24,10 @@ from rich.console import Console
 from rich.table import Table
 from tests.engine.in_process import denoise
 
+from bench.measure import ROOT, hash_sources
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
-from bench.quality.report import SHIPPED, WIDTH, find_origin, show
+from bench.quality.report import WIDTH, find_origin, find_weights, hash_weights, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
 from midfill_engine import judging
@@ -95,7 +97,7 @@ def main(
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
     torch.set_num_threads(threads)
     if suite is None:
-        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language / model
+        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language / name_fills(model)
     tasks = read_suite(suite, split=split, kind=kind, limit=limit).tasks
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
@@ -111,8 +113,7 @@ def main(
     for table in tables_of(rows, gains, tasks):
         paper.print(table)
     if out is not None:
-        folder = SHIPPED / model
-        origin = find_origin(folder if folder.is_dir() else None, "none", 1.0)
+        origin = find_origin(find_weights(model), "none", 1.0)
         record = {
             **asdict(origin),
             "model": model,
@@ -123,6 +124,13 @@ def main(
         record |= {"rows": [asdict(row) for row in rows.values()]}
         record |= {"gains": {name: asdict(gain) for name, gain in gains.items()}}
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def name_fills(model: str) -> str:
+    """The name of the folder for a model's fills: another one for other weights, or other code."""
+    weights = find_weights(model)
+    facts = hash_weights(weights) if weights else model, hash_sources(ROOT / "engine/midfill_engine", ROOT / "infill")
+    return f"{Path(model).name}-{sha256(repr(facts).encode()).hexdigest()[:12]}"
 
 
 def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[Task], Fill]) -> Iterator[Fill]:

@@ -61,6 +61,11 @@ def find_origin(weights: Path | None, wall: str, quality: float) -> Origin:
     )
 
 
+def find_weights(model: str) -> Path | None:
+    """The folder of a model's weights, if it is local."""
+    return next((path for path in (Path(model), SHIPPED / model) if path.is_dir()), None)
+
+
 def hash_weights(folder: Path) -> str:
     """The hash of all files in a checkpoint's folder that affect its output."""
     digest = hashlib.sha256()

@@ -39,6 +39,18 @@ def _filter(
     print(json.dumps(write_corpus(archives, corpus, evaluation or []), indent=1))
 
 
+@app.command("collect")
+def _collect(
+    corpus: Annotated[Path, typer.Argument(help="folder to write")],
+    repositories: Annotated[list[Path], typer.Argument(help="checkouts of git")],
+    evaluation: Annotated[list[Path] | None, typer.Option(help="as of `filter`")] = None,
+) -> None:
+    """Make a corpus of your own repositories instead: what git tracks, checked as `filter` does."""
+    from training.data.filter import write_own_corpus
+
+    print(json.dumps(write_own_corpus(repositories, corpus, evaluation or []), indent=1))
+
+
 @app.command("pack")
 def _pack(
     corpus: Path,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from midfill_engine.loading.device import choose_dtype
 from training.data.loader import Batching, Loader, Source, pack_all
 from training.data.pack import hash_pack, read_pack
 from training.data.packing import Packed
@@ -59,7 +60,7 @@ class RunConfig:
     num_workers: int = 0
     num_threads: int = 1
     device: str = "cpu"
-    dtype: Literal["bf16", "fp32"] = "bf16"
+    dtype: Literal["auto", "bf16", "fp32"] = "auto"  # bf16 only where it is fast
     compile: bool = False
 
     @property
@@ -86,8 +87,8 @@ def train(config: RunConfig) -> Progress:
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.num_threads)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every shape anew, and ours differ from step to step
-    dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
-    base = Base.open(config.model, config.rank, torch.device(config.device), dtype, config.compile)
+    device = torch.device(config.device)
+    base = Base.open(config.model, config.rank, device, choose_dtype(device, config.dtype), config.compile)
     if config.begin is not None:
         begin_with(base.parameters, config.begin)
     batching = Batching(config.step_tokens, config.pack_length)
@@ -106,7 +107,8 @@ class _Run:
         self.parameters = base.parameters
         is_fused = self.device.type == "cuda"
         self.optimizer = torch.optim.Adam(self.parameters.values(), lr=config.rate, betas=(0.9, 0.95), fused=is_fused)
-        self.progress = Progress(record={**_plain(config), "pack_sha256": hash_pack(config.pack, "train")})
+        self.progress = Progress(record={**_plain(config), "dtype": str(base.dtype)})
+        self.progress.record["pack_sha256"] = hash_pack(config.pack, "train")
         if config.resume:
             self.progress = read_snapshot(config.out / SNAPSHOT, self.parameters, self.optimizer)
         self.first_step, self.base_seconds = self.progress.step, self.progress.seconds
@@ -159,11 +161,14 @@ class _Run:
         return loss, norm
 
     def _log(self, loss: Tensor, norm: Tensor) -> None:
-        if not math.isfinite(loss.item() + norm.item()):
-            where = f"The loss or its gradient is no number at step {self.progress.step}"
-            raise ValueError(f"{where}: resume from the last snapshot at a lower rate.")
+        self._check(loss.item() + norm.item())
         rate = self.optimizer.param_groups[0]["lr"]
         self._write(nats=round(loss.item(), 4), gradient_norm=round(norm.item(), 4), rate=round(rate, 7))
+
+    def _check(self, value: float) -> None:
+        if not math.isfinite(value):
+            where = f"The loss or its gradient is no number at step {self.progress.step}"
+            raise ValueError(f"{where}: resume from the last snapshot at a lower rate.")
 
     def _write(self, **values: float | str) -> None:
         self.progress.seconds = self.base_seconds + time.monotonic() - self.started_s
@@ -178,7 +183,8 @@ class _Run:
 
     def _draw_validation(self) -> list[Packed]:
         """Prompt rows of held-out packages, the same for every run, so that runs can be compared."""
-        rng, pack = np.random.default_rng(VALIDATION_SEED), read_pack(self.config.pack, "validation")
+        rng = np.random.default_rng(VALIDATION_SEED)
+        pack = read_pack(self.config.pack, "validation", self.base.cutter)
         shape = RowShape(num_tokens=self.config.row_tokens, context_weight=0.0)
         rows = [draw_row(pack, self.base.cutter, shape, rng) for _ in range(self.config.num_validation_rows)]
         return [packed.to(self.device) for packed in pack_all(rows, None, self.config.pack_length, rng)]
@@ -195,6 +201,7 @@ class _Run:
             sums += torch.stack([part.float().cpu() for part in parts])
         self.progress.validation_nats = round(float(sums[0] / sums[1]), 4)
         other = round(float(sums[2] / sums[3]), 4)
+        self._check(self.progress.validation_nats)
         self._write(validation_nats=self.progress.validation_nats, validation_context_nats=other)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from bench.quality import drawn, lines, proposals
 from bench.quality.calibration import threshold_of
-from bench.quality.proposals import Fill, kept, measure, recurs
+from bench.quality.proposals import Fill, kept, measure, name_fills, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_infill.engines.client import EngineClient
 
@@ -102,6 +102,15 @@ def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
     assert [each.text for each in kept(tmp_path, "it", tasks[:2], make)] == ["one", "two"]
     assert [each.text for each in kept(tmp_path, "it", tasks, make)] == ["one", "two", "three"]
     assert asked == ["one", "two", "three"] and [*kept(None, "it", tasks[:1], make)][0].text == "one"
+
+
+def test_fills_of_other_weights_are_kept_apart(tmp_path: Path) -> None:
+    """As of an adapter that was trained again, wherever it is; they never go into its folder."""
+    names = []
+    for rank in (1, 2, 1):
+        (tmp_path / "adapter_config.json").write_text(f'{{"r": {rank}}}')
+        names.append(name_fills(str(tmp_path)))
+    assert names[0] == names[2] != names[1] and Path(names[0]).name == names[0]
 
 
 def test_a_suite_is_made_again_from_its_places(tmp_path: Path) -> None:

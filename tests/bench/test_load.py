@@ -1,13 +1,38 @@
-"""The bench of a server under load, with a tiny model: every scene runs to its end and is told as it ends."""
+"""Benches of speed: what a machine is, when a fill is first seen, and that every scene of a loaded server ends."""
 
 import json
 import os
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from tests.engine.tiny import make_embedded
 
-from bench import load
+from bench import latency, load
+from midfill_engine.wire import HoleState
+from midfill_infill.cli.live import _make_head
+from midfill_infill.errors import MidfillError
+from midfill_infill.filling.fill import Preview
+
+
+def test_a_machine_without_triton_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As macOS is: its benches measure CPUs."""
+    monkeypatch.setitem(sys.modules, "triton", None)
+    facts = runpy.run_path(load.write_record.__code__.co_filename)["describe"](torch.device("cpu"))
+    assert facts["torch"] == torch.__version__ and "triton" not in facts
+
+
+@pytest.mark.parametrize("is_proposed", [False, True])
+def test_the_first_preview_of_the_command_is_seen(is_proposed: bool) -> None:
+    preview = Preview(0, 1, [HoleState(text="", settled=[], masked=1)], is_proposed=is_proposed)
+    assert latency.FRAME.search(_make_head(preview).plain.encode())
+
+
+async def test_an_engine_that_does_not_start_ends_the_bench() -> None:
+    with pytest.raises(MidfillError, match="no model named 'nothing'"):
+        await load.measure("nothing", {}, 0.5, 1, lambda name, found: None)
 
 
 async def test_every_scene_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

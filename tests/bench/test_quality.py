@@ -16,6 +16,7 @@ from tests.bench.scripted import ScriptedEngine
 from tests.engine.tiny import make_embedded
 from typer.testing import CliRunner
 
+from bench.next_edits import rate
 from bench.quality.__main__ import app
 from bench.quality.calibration import calibrate, right_pieces, settled_tokens, whole_fills
 from bench.quality.complete import Completer, Completion, Condition
@@ -228,6 +229,11 @@ def test_an_empty_bootstrap_falls_back_to_wilson() -> None:
     none = share([0.0] * 100, [str(index) for index in range(100)])
     assert none.low == 0.0 and none.high == pytest.approx(3.70, abs=0.01)
     assert share([1.0] * 100, [str(index) for index in range(100)]).low == pytest.approx(96.30, abs=0.01)
+
+
+def test_rates_of_next_edits_have_an_interval_where_all_or_none_are_right() -> None:
+    assert dict(rate([(1, 1, 1)] * 8))["precision"] == "8/8 = 100.0 % (67.6 to 100.0)"
+    assert dict(rate([(0, 2, 1)] * 4))["recall"] == "0/4 = 0.0 % (0.0 to 49.0)" and not dict(rate([]))
 
 
 def test_differences_are_paired() -> None:

@@ -344,3 +344,16 @@ def test_the_real_one_from_a_checkout_to_the_first_fill(home: Home) -> None:
     assert "return width" in filled.stdout, filled.stderr
     home.run("remove")
     assert not home.store.exists() and not home.model.parent.parent.exists()
+
+
+def test_make_takes_torch_from_where_the_installer_does(tmp_path: Path) -> None:
+    """A Python that tells its arguments stands in for the environment's; a chosen index for the machine's."""
+    (tmp_path / "bin").mkdir()
+    chosen = "import install; install.choose_index = lambda asked, is_gpu: ['--index-url', 'there']; "
+    told = f'[ "$1" = -c ] && exec {sys.executable} -c "{chosen}$2"\necho "$@" >> {tmp_path}/told\n'
+    (tmp_path / "bin/python").write_text(f"#!/bin/sh\n{told}")
+    (tmp_path / "bin/python").chmod(0o755)
+    words = ["make", "--silent", f"VENV={tmp_path}", "TORCH=torch>=2", f"{tmp_path}/.engine"]
+    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    first, second = (tmp_path / "told").read_text().splitlines()
+    assert first.endswith(" --index-url there torch>=2") and second.endswith(" --editable .[engine]")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from midfill_engine.checkpoint_files import CheckpointError
 from midfill_engine.loading.adapter import open_files
+from midfill_engine.loading.device import choose_dtype
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.models.transformer import Transformer, head_weight
 from training.batches import enable_batches, run_batch
@@ -71,24 +72,31 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(finished: RunConfig, 
         train(replace(halves, resume=True, rank=2))
 
 
+@pytest.mark.parametrize("num_steps", [1, 2])
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_last_snapshot(
-    finished: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num_steps: int, finished: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the last step breaks the weights, whose loss is not logged."""
     out, step = shutil.copytree(finished.out, tmp_path / "run"), _Run._step
 
     def break_step(run: _Run, *arguments: Any) -> Any:
         loss, norm = step(run, *arguments)
-        return loss * float("nan"), norm
+        for value in run.parameters.values() if run.progress.step == 30 + num_steps else ():
+            value.data *= float("nan")
+            loss *= float("nan")
+        return loss, norm
 
     monkeypatch.setattr(_Run, "_step", break_step)
     before = (out / "snapshot/state.json").read_text()
-    with pytest.raises(ValueError, match="no number at step 31"):
-        train(replace(finished, out=out, resume=True, num_steps=10**6))
+    with pytest.raises(ValueError, match=f"no number at step {30 + num_steps}"):
+        train(replace(finished, out=out, resume=True, num_steps=num_steps))
     assert (out / "snapshot/state.json").read_text() == before
 
 
 def test_a_run_ends_at_the_moment_it_is_given(finished: RunConfig, tmp_path: Path) -> None:
-    done = train(replace(finished, out=tmp_path, num_steps=0, deadline_s=600.0, end_at_s=time.time() - 1))
+    ending = replace(finished, out=tmp_path, num_steps=0, deadline_s=600.0, end_at_s=time.time() - 1)
+    done = train(replace(ending, dtype=RunConfig.dtype))
+    assert done.record["dtype"] == str(choose_dtype(torch.device("cpu")))  # fast on this machine
     assert done.step == 0 and (tmp_path / "snapshot/state.json").exists()
     assert train(replace(finished, out=tmp_path, num_steps=1, resume=True)).step == 1
 

@@ -76,15 +76,20 @@ def test_unlike_texts_stay() -> None:
     assert not any(likeness.add(write_source(PYTHON, number) + "\nlast = 1\n") for number in range(200))
 
 
-def write_suite(path: Path, program: str) -> Path:
+OURS, HUMAN_EVAL = ("prefix", "middle", "suffix"), ("prompt", "canonical_solution", "suffix")
+
+
+def write_suite(path: Path, program: str, keys: tuple[str, ...] = OURS) -> Path:
+    parts = program[:50], program[50:90], program[90:]
     with gzip.open(path, "wt", encoding="utf-8") as lines:
-        lines.write(json.dumps({"prefix": program[:50], "middle": program[50:90], "suffix": program[90:]}) + "\n")
+        lines.write(json.dumps(dict(zip(keys, parts, strict=True))) + "\n")
     return path
 
 
-def test_evaluation_programs_are_found_in_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [OURS, HUMAN_EVAL])
+def test_evaluation_programs_are_found_in_files(keys: tuple[str, ...], tmp_path: Path) -> None:
     program = write_source(PYTHON, 7)
-    hits = count_hits([write_suite(tmp_path / "suite.jsonl.gz", program)])
+    hits = count_hits([write_suite(tmp_path / "suite.jsonl.gz", program, keys)])
     assert hits("import os\n\n" + program.replace("    ", "\t")) == len(list(windows(program)))
     assert hits(write_source(PYTHON, 8)) <= 2
     assert Check(hits)(python_file("import os\n" + program)) == "evaluation"

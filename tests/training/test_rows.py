@@ -1,7 +1,9 @@
 """Rows: spans are what they claim, rows are what the engine reads, packs hold whole packages out and travel whole."""
 
+import json
 import lzma
 import shutil
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -12,11 +14,14 @@ import torch
 from midfill_engine.causal.prompt import lay_prompt
 from midfill_engine.loading.runtime import load_runtime
 from training.data import spans
+from training.data.corpus import is_validation
 from training.data.cutter import Cutter
 from training.data.loader import Batching, Loader, Source
-from training.data.pack import read_pack, squeeze, unpack
+from training.data.pack import read_pack, squeeze, unpack, write_pack
 from training.data.rows import Drawn, RowShape, draw_row, lay_prompt_row, lay_tree
 
+SPLITS = "train", "validation"
+HELD = next(name for name in map("held{}".format, range(400)) if is_validation(name))
 TEXT = """\
 def load(path, mode="r"):
     with open(path, mode) as file:
@@ -33,15 +38,6 @@ print(load("a.csv"))
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-def test_bracketed_is_balanced(rng: np.random.Generator) -> None:
-    for _ in range(100):
-        span = spans.bracketed(TEXT, rng)
-        if span is not None:
-            inside = TEXT[slice(*span)]
-            assert spans.BRACKETS[TEXT[span[0] - 1]] == TEXT[span[1]]
-            assert all(inside.count(opening) == inside.count(closing) for opening, closing in spans.BRACKETS.items())
 
 
 def test_lines_never_leave_their_block(rng: np.random.Generator) -> None:
@@ -70,9 +66,8 @@ def test_rest_of_line_ends_at_the_end(rng: np.random.Generator) -> None:
 
 
 def test_choosers_without_a_place_say_so(rng: np.random.Generator) -> None:
-    for chooser in (spans.one_line, spans.consecutive_lines, spans.bracketed, spans.rest_of_line, spans.body):
+    for chooser in (spans.one_line, spans.consecutive_lines, spans.rest_of_line, spans.body):
         assert chooser("\n\n", rng) is None
-    assert spans.characters("", rng) is None
 
 
 def text_of(cutter: Cutter, ids: list[int]) -> str:
@@ -135,6 +130,39 @@ def test_pack_holds_out_whole_packages(pack_folder: Path) -> None:
     assert set(validation.package_names) and not set(validation.package_names) & set(train.package_names)
     assert "boltons" not in train.package_names + validation.package_names
     assert len(set(train.languages.tolist())) == 3
+
+
+@pytest.mark.parametrize("packages", [("mine", "mine"), ("mine", "other"), (HELD, HELD)])
+def test_a_small_corpus_of_one_language_has_a_part_held_out(
+    packages: tuple[str, str], cutter: Cutter, tmp_path: Path
+) -> None:
+    """A file, as no package is drawn; all other text is there to train with."""
+    rows = [{"package": packages[n % 2], "path": f"{n}.py", "text": f"def f{n}(x):\n    return x\n"} for n in range(6)]
+    with lzma.open(tmp_path / "python-00.jsonl.xz", "wt") as lines:
+        lines.writelines(json.dumps(row) + "\n" for row in rows)
+    write_pack(tmp_path, cutter, tmp_path / "pack", 10_000)
+    train, validation = (text_of(cutter, read_pack(tmp_path / "pack", split).tokens.tolist()) for split in SPLITS)
+    assert sorted(train + validation) == sorted("".join(str(row["text"]) for row in rows))
+    assert validation.count("def") == 1
+    with pytest.raises(FileExistsError, match="name another folder"):
+        write_pack(tmp_path, cutter, tmp_path / "pack", 10_000, num_sets=1)
+
+
+def test_a_pack_that_cannot_serve_is_refused(pack_folder: Path, cutter: Cutter, rng: np.random.Generator) -> None:
+    other = replace(cutter, pieces=cutter.pieces[::-1])
+    with pytest.raises(ValueError, match="another tokenizer"):
+        Source(pack_folder, other, RowShape(), Batching(400), seed=3).make(0)
+    with pytest.raises(ValueError, match="a row of 2 tokens: raise row_tokens"):
+        draw_row(read_pack(pack_folder, "train"), cutter, RowShape(num_tokens=2), rng)
+
+
+def test_a_corpus_without_enough_files_is_no_pack(cutter: Cutter, tmp_path: Path) -> None:
+    with lzma.open(tmp_path / "python-00.jsonl.xz", "wt") as lines:
+        lines.write(json.dumps({"package": "mine", "path": "a.py", "text": "x = 1\n"}) + "\n")
+    with pytest.raises(ValueError, match="too few files"):
+        write_pack(tmp_path, cutter, tmp_path / "pack", 10_000)
+    with pytest.raises(FileNotFoundError, match="no LANGUAGE-NN.jsonl.xz"):
+        write_pack(tmp_path / "pack", cutter, tmp_path / "other", 10_000)
 
 
 def test_damaged_shard_is_refused(pack_folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Fetching: names become archives and rows, what is not permissive is refused, what is there is not fetched again."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def test_wheel_says_its_licence(tmp_path: Path, headers: str, stated: str) -> No
 
 
 def test_npm_says_its_licence(tmp_path: Path) -> None:
+    assert open_archive(write_npm(tmp_path, "wordy", {}, "see\n\tLICENSE")).licence == "see LICENSE"
     archive = open_archive(write_npm(tmp_path, "@scope/name", {}, {"type": "ISC"}))
     assert (archive.name, archive.version, archive.licence) == ("@scope/name", "1.0.0", "ISC")
 
@@ -131,6 +133,11 @@ def test_npm_runs_no_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_wheel_command_builds_nothing(tmp_path: Path) -> None:
     command = sources._wheel_command("name", tmp_path, None)
     assert "--only-binary=:all:" in command and "--no-deps" in command
+
+
+def test_what_a_program_says_of_its_failure_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert sources._fetch([sys.executable, "-c", "exit('no network')"], tmp_path) is None
+    assert capfd.readouterr().err == "no network\n"
 
 
 @pytest.mark.parametrize(("name", "pin"), [("python.txt", "=="), ("npm.txt", "@")])

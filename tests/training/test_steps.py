@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from midfill_engine.loading.runtime import load_runtime
 from midfill_engine.wire import InfillRequest
 from training.__main__ import app
-from training.data.corpus import is_validation
+from training.data.corpus import is_validation, read_corpus
 from training.data.pack import read_pack
 from training.data.sources import read_table
 from training.train import RunConfig
@@ -57,6 +58,20 @@ def test_from_names_to_an_adapter_that_fills(base: Path, tmp_path: Path) -> None
     step("credits", corpus / "sources.tsv", tmp_path / "pack", tmp_path / "used.tsv", "--archives", archives)
     assert "named 1.0: MIT; recorded archive" in (tmp_path / "NOTICES.txt").read_text()
     assert {row.name for row in read_table(tmp_path / "used.tsv")} == {"named", "scripts", "types"}
+
+
+def test_a_repository_of_ones_own_becomes_a_corpus(tmp_path: Path) -> None:
+    """The files that git tracks, links and other languages aside."""
+    own = tmp_path / "own"
+    own.mkdir()
+    for number, name in enumerate(("a.py", "lib/b.ts", "untracked.py", "notes.txt", "naïve.py")):
+        (own / name).parent.mkdir(exist_ok=True)
+        (own / name).write_text(write_source(SCRIPT if name.endswith("ts") else PYTHON, number))
+    (own / "link.py").symlink_to("untracked.py")
+    subprocess.run(["git", "init", "--quiet"], cwd=own, check=True)
+    subprocess.run(["git", "add", "a.py", "lib", "notes.txt", "link.py", "naïve.py"], cwd=own, check=True)
+    assert json.loads(step("collect", tmp_path / "corpus", own)) == {"kept": 3}
+    assert [file.name for file in read_corpus(tmp_path / "corpus")] == ["own/a.py", "own/naïve.py", "own/lib/b.ts"]
 
 
 def test_every_setting_of_a_run_is_an_option() -> None:

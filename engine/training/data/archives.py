@@ -37,7 +37,7 @@ def open_archive(path: Path) -> Archive:
         raise ArchiveError(f"{path.name} is not a package archive: {error!r}.") from error
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Archive(path, name, version, licence, digest)
+    return Archive(path, name, version, " ".join(licence.split()), digest)
 
 
 def archives_in(folder: Path) -> list[Archive]:

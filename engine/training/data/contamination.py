@@ -11,6 +11,8 @@ from typing import Final
 
 WINDOW: Final = 13
 MIN_NAMES: Final = 4
+KEYS: Final = "prefix", "middle", "suffix"
+HUMAN_EVAL_KEYS: Final = "prompt", "canonical_solution", "suffix"  # of HumanEval-Infilling
 _PIECE: Final = re.compile(r"\w+|[^\w\s]")
 
 Hits = Callable[[str], int]
@@ -19,7 +21,7 @@ Hits = Callable[[str], int]
 def count_hits(evaluation: list[Path]) -> Hits:
     """A function that counts the windows of a text that occur in any of `evaluation`.
 
-    Each path is a suite (JSON lines, maybe gzipped, with `prefix`, `middle` and `suffix`), or a Python module whose
+    Each path is a suite (JSON lines, maybe gzipped, with KEYS or HUMAN_EVAL_KEYS), or a Python module whose
     `load()` returns known data and whose `hits(text, known)` counts, for programs that are kept secret.
     """
     known = {window for path in evaluation if path.suffix != ".py" for window in _windows_of_suite(path)}
@@ -42,7 +44,8 @@ def _windows_of_suite(path: Path) -> Iterator[int]:
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
-            yield from (hash(window) for window in windows(row["prefix"] + row["middle"] + row["suffix"]))
+            keys = KEYS if KEYS[0] in row else HUMAN_EVAL_KEYS
+            yield from (hash(window) for window in windows("".join(row[key] for key in keys)))
 
 
 def _counter_of(path: Path) -> Hits:

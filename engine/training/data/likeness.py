@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 SHINGLE_WORDS: Final = 5
 BANDS: Final = 16
-ROWS: Final = (
-    8  # of a band: texts that share 0.7 of their shingles meet in some band with a chance of 0.61, 0.8 with 0.95
-)
+# Of a band: texts that share 0.7 of their shingles meet in some band with a chance of 0.61, 0.8 with 0.95.
+ROWS: Final = 8
 ALIKE: Final = 0.7
 _PRIME: Final = np.uint64(2**31 - 1)
 _WORD: Final = re.compile(r"\w+")

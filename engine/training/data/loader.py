@@ -59,7 +59,7 @@ class Source:
     def refresh(self) -> Pack:
         present = tuple(sets_of(self.folder, "train"))
         if self._pack is None or present != self._sets:
-            self._pack, self._sets = read_pack(self.folder, "train"), present
+            self._pack, self._sets = read_pack(self.folder, "train", self.cutter), present
         return self._pack
 
 

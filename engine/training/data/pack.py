@@ -11,18 +11,19 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.corpus import LANGUAGES, SourceFile, fraction_of, is_validation, read_corpus
+from training.data.corpus import LANGUAGES, SourceFile, fraction_of, hold_out, read_corpus
 from training.data.cutter import Cutter
 
 LANGUAGE_SHARES: Final = {"python": 0.88, "javascript": 0.07, "typescript": 0.05}
-PACKAGE_CAP: Final = 0.04
+PACKAGE_CAP: Final = 0.04  # of the training tokens; in a corpus of few packages, an equal share
+VALIDATION_CAP: Final = 0.05
 SHARD_TOKENS: Final = 8_000_000
 MEAN_TOKEN_CHARACTERS: Final = 3.5
 
@@ -44,20 +45,23 @@ def write_pack(corpus: Path, cutter: Cutter, folder: Path, num_tokens: int, num_
     """Draws about `num_tokens` training tokens by the shares above, and each held-out package up to 1/20.
 
     Writes `num_sets` folders `set-NN` of like size and mixture with `train-NN.bin` and their index; the first also
-    holds the validation split.
+    holds the validation split. Raises ValueError if the corpus is too small, FileExistsError if `folder` has a pack.
     """
     if len(cutter.pieces) > 2**16:
         raise ValueError("A pack holds ids of 16 bits, and the vocabulary has more: take a base with a smaller one.")
+    if sets_of(folder, "train"):
+        raise FileExistsError(f"There is a pack in {folder}: remove it, or name another folder.")
+    selection = _Selection(corpus, int(num_tokens * MEAN_TOKEN_CHARACTERS))
     sets = [folder / f"set-{number:02d}" for number in range(num_sets)]
     for path in sets:
         path.mkdir(parents=True, exist_ok=True)
-    rates = _sampling_rates(corpus, int(num_tokens * MEAN_TOKEN_CHARACTERS))
-    chosen = (source for source in read_corpus(corpus) if _draw(source) < rates[source.language, source.package])
     validation = _SplitWriter(sets[0], "validation", cutter)
     writers = [_SplitWriter(path, "train", cutter) for path in sets]
-    for source in chosen:
-        number = int(fraction_of(f"set {source.package}/{source.path}") * num_sets)
-        (validation if is_validation(source.package) else writers[number]).add(source, cutter.encode(source.text))
+    for source in filter(selection.has, read_corpus(corpus)):
+        number = int(fraction_of(f"set {source.name}") * num_sets)
+        (validation if selection.is_held_out(source) else writers[number]).add(source, cutter.encode(source.text))
+    if not validation.files or not any(writer.files for writer in writers):
+        raise ValueError(f"{corpus} has too few files to train with some and to hold out others.")
     for writer in (validation, *writers):
         writer.close()
 
@@ -73,9 +77,12 @@ def hash_pack(folder: Path, split: str) -> str:
     return _hash_all([_hash_all(described["shards"].values()) for described in recorded])
 
 
-def read_pack(folder: Path, split: str) -> Pack:
-    """Reads all present sets of a split. Raises ValueError if there is none or a shard is damaged."""
-    parts = [_read_set(path, split) for path in sets_of(folder, split)]
+def read_pack(folder: Path, split: str, cutter: Cutter | None = None) -> Pack:
+    """Reads all present sets of a split.
+
+    Raises ValueError if there is none, a shard is damaged, or the ids are not those of `cutter`.
+    """
+    parts = [_read_set(path, split, cutter) for path in sets_of(folder, split)]
     if not parts:
         raise ValueError(f"There is no {split} set in {folder}.")
     names: dict[str, int] = {}
@@ -95,8 +102,10 @@ def read_pack(folder: Path, split: str) -> Pack:
     )
 
 
-def _read_set(folder: Path, split: str) -> Pack:
+def _read_set(folder: Path, split: str, cutter: Cutter | None) -> Pack:
     described = json.loads((folder / f"{split}.json").read_text(encoding="utf-8"))
+    if cutter is not None and described["tokenizer_sha256"] != cutter.sha256:
+        raise ValueError(f"{folder} was packed for a base with another tokenizer: pack the corpus again for this one.")
     parts = []
     for name, sha256 in described["shards"].items():
         parts.append(np.frombuffer(_checked(folder / name, (folder / name).read_bytes(), sha256), dtype=np.uint16))
@@ -212,21 +221,29 @@ class _SplitWriter:
         (self.folder / f"{self.split}.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
 
 
-def _sampling_rates(corpus: Path, num_characters: int) -> dict[tuple[str, str], float]:
-    """The share of files to take from each (language, package) for a total of `num_characters` of training text."""
-    sizes: Counter[tuple[str, str]] = Counter()
-    for source in read_corpus(corpus):
-        sizes[source.language, source.package] += len(source.text)
-    rates = {}
-    for language, share in LANGUAGE_SHARES.items():
-        total = sum(size for (name, package), size in sizes.items() if name == language and not is_validation(package))
-        rate = share * num_characters / max(total, 1)
-        for (name, package), size in sizes.items():
-            if name == language:
-                cap = 0.05 * num_characters if is_validation(package) else PACKAGE_CAP * num_characters
-                rates[name, package] = min(1.0, rate if not is_validation(package) else 1.0, cap / size)
-    return rates
+class _Selection:
+    """The files of a corpus for a pack, and those that are held out: whole packages, or files of few packages."""
 
+    def __init__(self, corpus: Path, num_characters: int) -> None:
+        sizes = {replace(source, text=""): len(source.text) for source in read_corpus(corpus)}
+        self.held_out = hold_out(sizes)
+        of_package, of_language = Counter[tuple[str, str, bool]](), Counter[tuple[str, bool]]()
+        for source, size in sizes.items():
+            of_package[self._key(source)] += size
+            of_language[source.language, self.is_held_out(source)] += size
+        cap = max(PACKAGE_CAP, 1 / max(len({source.package for source in sizes}), 1)) * num_characters
+        all_shares = sum(LANGUAGE_SHARES[language] for language in {source.language for source in sizes})
+        self.rates = dict[tuple[str, str, bool], float]()
+        for (language, package, is_held), size in of_package.items():
+            wanted = LANGUAGE_SHARES[language] / all_shares * num_characters / max(of_language[language, False], 1)
+            rate = VALIDATION_CAP * num_characters / max(size, 1) if is_held else min(wanted, cap / max(size, 1))
+            self.rates[language, package, is_held] = rate
 
-def _draw(source: SourceFile) -> float:
-    return fraction_of(f"pack {source.package}/{source.path}")
+    def has(self, source: SourceFile) -> bool:
+        return fraction_of(f"pack {source.name}") < self.rates[self._key(source)]
+
+    def is_held_out(self, source: SourceFile) -> bool:
+        return not self.held_out.isdisjoint((source.package, source.name))
+
+    def _key(self, source: SourceFile) -> tuple[str, str, bool]:
+        return source.language, source.package, self.is_held_out(source)

@@ -22,6 +22,7 @@ EXCERPTS: Final = 0.75  # share of rows with excerpts
 MAX_OTHERS: Final = 6  # files of the same package that excerpts come from
 REPEATED_LINES: Final = 3  # lines before a hole that a branch without sentinels repeats
 MAX_HOLE: Final = 160  # tokens
+MAX_DRAWS: Final = 1000  # texts for a row
 KINDS: Final[tuple[tuple[spans.Chooser, float], ...]] = (
     (spans.one_line, 0.55),
     (spans.consecutive_lines, 0.2),
@@ -80,12 +81,13 @@ class Row:
 
 
 def draw_row(pack: Pack, cutter: Cutter, shape: RowShape, rng: np.random.Generator) -> Row:
-    """Draws texts until one has holes that fit, and lays its row."""
+    """Draws texts until one has holes that fit, and lays its row. Raises ValueError if none of many has."""
     lay = lay_prompt_row if shape.layout == "prompt" else lay_tree
-    while True:
+    for _ in range(MAX_DRAWS):
         row = lay(draw_text(pack, cutter, shape.num_tokens, rng), cutter, shape, rng)
         if row is not None:
             return row
+    raise ValueError(f"No text has a hole that fits into a row of {shape.num_tokens} tokens: raise row_tokens.")
 
 
 def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Generator) -> Drawn:

@@ -15,28 +15,16 @@ from typing import Final
 from training.data.archives import Archive, ArchiveError, archives_in, open_archive
 
 PERMISSIVE: Final = frozenset(
-    (
-        *("MIT", "MIT-0", "MIT-CMU", "BSD-2-CLAUSE", "BSD-3-CLAUSE", "APACHE-2.0", "ISC", "PSF-2.0", "PYTHON-2.0"),
-        *("ZLIB", "0BSD", "UNLICENSE", "CC0-1.0", "HPND"),
-    )
+    "MIT MIT-0 MIT-CMU BSD-2-CLAUSE BSD-3-CLAUSE APACHE-2.0 ISC PSF-2.0 PYTHON-2.0 ZLIB 0BSD UNLICENSE CC0-1.0"
+    " HPND".split()
 )
 # The names of these in classifiers and free text, without "the", "license" and punctuation.
 PERMISSIVE_WORDS: Final = frozenset(
     (
-        *(
-            "mit",
-            "mit mit",
-            "bsd",
-            "new bsd",
-            "simplified bsd",
-            "modified bsd",
-            "bsd 2 clause",
-            "bsd 3 clause",
-            "3 clause bsd",
-        ),
+        *("mit", "mit mit", "mit no attribution mit 0", "isc", "isc iscl", "python software foundation", "psf", "zlib"),
+        *("bsd", "new bsd", "simplified bsd", "modified bsd", "bsd 2 clause", "bsd 3 clause", "3 clause bsd", "0bsd"),
         *("apache", "apache 2", "apache 2 0", "apache version 2 0", "apache software", "apache software apache 2 0"),
-        *("isc", "isc iscl", "python software foundation", "psf", "zlib", "zlib libpng", "unlicense", "cc0 1 0"),
-        *("mit no attribution mit 0", "historical permission notice and disclaimer hpnd", "hpnd", "0bsd"),
+        *("zlib libpng", "unlicense", "cc0 1 0", "historical permission notice and disclaimer hpnd", "hpnd"),
     )
 )
 COLUMNS: Final = ("name", "version", "licence", "sha256", "used", "kept_bytes")
@@ -122,13 +110,13 @@ def _wheel_command(wanted: str, folder: Path, wheels: Path | None) -> list[str]:
 
 
 def _npm_command(wanted: str, folder: Path, wheels: Path | None) -> list[str]:
-    return ["npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), "--", wanted]
+    return ["npm", "pack", "--loglevel=error", "--ignore-scripts", "--pack-destination", str(folder), "--", wanted]
 
 
 def _fetch(command: list[str], folder: Path) -> Archive | None:
     """The archive that the command put into `folder`, None if there is none."""
     before = set(folder.iterdir())
-    subprocess.run(command, capture_output=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+    subprocess.run(command, stdout=subprocess.DEVNULL, env={**os.environ, "PIP_NO_INPUT": "1"})
     for path in sorted(set(folder.iterdir()) - before):
         try:
             return open_archive(path)

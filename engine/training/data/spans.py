@@ -4,16 +4,12 @@ Every chooser takes the text and a random generator and returns a (start, end) i
 no such place. Structure is read from line breaks, indentation and brackets, so these choosers serve every language.
 """
 
-import math
 from collections.abc import Callable
-from typing import Final
 
 import numpy as np
 
 Span = tuple[int, int]
 Chooser = Callable[[str, np.random.Generator], Span | None]
-BRACKETS: Final = {"(": ")", "[": "]", "{": "}"}
-MAX_BRACKETED_CHARACTERS: Final = 400
 
 
 def line_spans(text: str) -> list[Span]:
@@ -57,23 +53,6 @@ def body(text: str, rng: np.random.Generator) -> Span | None:
     return lines[first][0] + indent_of(text, lines[first]), lines[last][1]
 
 
-def bracketed(text: str, rng: np.random.Generator) -> Span | None:
-    """The text between a bracket and its partner."""
-    openings = [index for index, character in enumerate(text) if character in BRACKETS]
-    if not openings:
-        return None
-    start = int(rng.choice(openings))
-    expected = [BRACKETS[text[start]]]
-    for index in range(start + 1, min(start + MAX_BRACKETED_CHARACTERS, len(text))):
-        if text[index] in BRACKETS:
-            expected.append(BRACKETS[text[index]])
-        elif text[index] == expected[-1]:
-            expected.pop()
-            if not expected:
-                return (start + 1, index) if index > start + 1 else None
-    return None
-
-
 def rest_of_line(text: str, rng: np.random.Generator) -> Span | None:
     """From somewhere inside a line to its end."""
     lines = [line for line in line_spans(text) if text[slice(*line)].strip()]
@@ -82,31 +61,6 @@ def rest_of_line(text: str, rng: np.random.Generator) -> Span | None:
     start, end = lines[int(rng.integers(len(lines)))]
     start += indent_of(text, (start, end))
     return int(rng.integers(start, end)), end
-
-
-def characters(text: str, rng: np.random.Generator) -> Span | None:
-    """Any stretch, from 2 to 220 characters, each order of magnitude as likely as the next."""
-    length = int(math.exp(rng.uniform(math.log(2), math.log(220))))
-    if length >= len(text):
-        return None
-    start = int(rng.integers(0, len(text) - length))
-    return start, start + length
-
-
-MIX: Final[tuple[tuple[Chooser, float], ...]] = (
-    (one_line, 0.30),
-    (consecutive_lines, 0.20),
-    (bracketed, 0.15),
-    (rest_of_line, 0.15),
-    (characters, 0.20),
-)
-
-
-def choose(text: str, rng: np.random.Generator) -> Span | None:
-    """Samples one gap from the mix."""
-    choosers, shares = zip(*MIX, strict=True)
-    chooser: Chooser = choosers[int(rng.choice(len(choosers), p=shares))]
-    return chooser(text, rng)
 
 
 def _as_lines(text: str, rng: np.random.Generator, last_of: Callable[[list[Span], int], int]) -> Span | None:
