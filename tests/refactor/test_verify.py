@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refactor.trees import Tree, accepted, make_tree
+from tests.until.quick import use_quick_runner
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
@@ -59,7 +60,7 @@ def test_of_two_fills_that_fail_only_together_one_is_rolled_back() -> None:
 def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int = 1) -> tuple[Tree, set[int]]:
     """A tree with fills of which some say BAD."""
     files = {
-        f"m{number}.py": b"".join(b"def f%d():\n    ...\n\n" % index for index in range(per_file))
+        f"m{number}.py": b"".join(b"def f%d(a=1, b=2):\n    ...\n\n" % index for index in range(per_file))
         for number in range(num_files)
     }
     tree = make_tree(folder, files)
@@ -122,6 +123,86 @@ def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     rate = verdict.num_runs / len(bad)
     print(f"200 of 200 rolled back, 800 of 800 kept, {verdict.num_runs} runs ({rate:.1f} a guilty one),", end=" ")
     print(f"{time.perf_counter() - began:.0f} s")
+
+
+# By a test's number, which is that of a hole: what it does beside calling it.
+TEST = """def test_{0}():
+    if m{1}.f{2}() == "BAD":
+        raise ValueError("bad")
+"""
+FLAKY = """def test_flaky():
+    counter = __import__("pathlib").Path({0!r})
+    number = int(counter.read_text())
+    counter.write_text(str(number + 1))
+    if number in {1}:
+        raise OSError("no network")
+"""
+
+
+def verify_quickly(tree: Tree, tests: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Verdict, list[str]]:
+    """Verifies the accepted fills by tests that run in this process; also returns what is said."""
+    use_quick_runner(monkeypatch, verifying)
+    modules = ", ".join(sorted(name.removesuffix(".py") for name in tree.before))
+    (tree.root / "test_all.py").write_text(f"import {modules}\n{tests}")
+    said: list[str] = []
+    with tree.open() as journal:
+        writer, suspects = Writer(journal, tree.root), [hole.id for hole in accepted(journal)]
+        verdict, _ = verify(tree.place, journal, writer, suspects, Command(("pytest",)), said.append)
+    return verdict, said
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("shared", [False, True])
+def test_guilty_fills_of_different_tests_are_searched_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Also if each test executes the first fill, too. One after the other they would take 50 runs."""
+    tree, bad = planted(tmp_path / "repo", 8, 5, 8, seed=2)
+    assert 1 not in bad
+    test = TEST.replace(":\n    if", ":\n    m0.f0()\n    if") if shared else TEST
+    tests = "".join(test.format(number + 1, number // 5, number % 5) for number in range(40))
+    verdict, _ = verify_quickly(tree, tests, monkeypatch)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 32 and verdict.num_runs <= 11
+    with tree.open() as journal:
+        reasons = {hole.reason for hole in journal.holes_in(State.ROLLED_BACK)}
+    assert reasons == {"the command fails with it: ValueError: bad"}
+
+
+@needs_bubblewrap
+def test_a_fill_that_spoils_the_tests_of_another_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test that executes it passes; in the next ones good fills would seem guilty."""
+    tree, _ = planted(tmp_path / "repo", 1, 3, 0)
+    with tree.open() as journal:
+        spoiling = b"import m0; m0.f1 = m0.f2 = max"
+        journal.add_fills([(FillRow(1, 0, 0, b"...", spoiling, 0, 0.5), tree.before["m0.py"])])
+        journal.accept(journal.acceptable())
+    tests = "".join(TEST.format(number, 0, number) for number in range(3))
+    verdict, _ = verify_quickly(tree, tests, monkeypatch)
+    assert verdict.guilty == [1] and sorted(verdict.good) == [2, 3]
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("fails_in", "is_flaky"), [({1}, True), ({1, 4, 6}, True), ({1, 3, 4}, True), (set(), False)])
+def test_a_flaky_test_that_executes_no_fill_blames_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: set[int], is_flaky: bool
+) -> None:
+    """Its runs: without fills, with all, to see what executes fills, with all again, without any again."""
+    tree, bad = planted(tmp_path / "repo", 2, 3, 2)
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    tests = FLAKY.format(str(counter), fails_in) + "".join(TEST.format(n, n // 3, n % 3) for n in range(6))
+    verdict, said = verify_quickly(tree, tests, monkeypatch)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 4
+    told = "test_all.py::test_flaky is flaky, and executes no fill: not counted"
+    assert (told in said) == is_flaky
+
+
+@needs_bubblewrap
+def test_a_test_that_reads_fills_and_executes_none_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, bad = planted(tmp_path / "repo", 2, 3, 1)
+    reads = "def test_text(): assert not any('BAD' in m.__loader__.get_source(m.__name__) for m in (m0, m1))\n"
+    verdict, said = verify_quickly(tree, reads + TEST.format(0, 0, 0), monkeypatch)
+    assert set(verdict.guilty) == bad and not any("flaky" in line for line in said)
 
 
 def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:

@@ -228,7 +228,9 @@ class Lab:
             reason = ran.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
-            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by
+            stopped = {
+                failure.test for failure in asis.failures if NOT_FILLED in failure.message
+            } - ran.reached_by.keys()
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
@@ -249,7 +251,7 @@ class Lab:
         """
         if asis.failed is None or probed.failed is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
-        self.runner.only = probed.reached_by | asis.failed | probed.failed
+        self.runner.only = asis.failed.union(probed.failed, probed.reached_by)
         alone = self.runner.run(files)
         if not alone.is_warm or alone.failed != asis.failed:
             self.runner.only = None

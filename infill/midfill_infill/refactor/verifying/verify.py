@@ -3,10 +3,10 @@
 The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer, choose_added
-from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart, split
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
 from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
@@ -25,7 +25,8 @@ from midfill_infill.repository.content import digest, read_content
 from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
-from midfill_infill.sandbox.runner import TESTS_FAILED, Ran, Runner
+from midfill_infill.sandbox.runner import MARKER, Ran, Runner
+from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
@@ -61,7 +62,10 @@ class Verifier:
         self._mirror = copy.mirror
         self._originals = copy.folder / "firsts"
         # The ids of tests that fail without any fill, None if they are unknown.
-        self._failed_before: frozenset[str] | None = None
+        self._failed_before: frozenset[str] | None = frozenset()
+        # The ids of tests that execute no fill and fail: sometimes, or only beside fills.
+        self._flaky, self._steady = set[str](), set[str]()
+        self._is_tracing = False  # the fills in the copy tell who executes them
         self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
         self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         # By the id of a file:
@@ -156,7 +160,7 @@ class Verifier:
             fill = self._journal.fill(hole)
             assert fill is not None
             if hole.id in chosen:
-                texts[hole.id] = fill.new
+                texts[hole.id] = self._mark(hole, regions) if self._is_tracing else fill.new
                 wanted.update(fill.imports)
             else:
                 texts[hole.id] = stops.get(hole.id, fill.old)
@@ -176,12 +180,68 @@ class Verifier:
         return ran.is_good
 
     def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
+        """As `run_once`, but runs again if tests fail that execute no fill, once with the fills and once without any:
+        those that are flaky do not count then.
+        """
+        ran = self.run_once(chosen, cold=cold)
+        if not ran.blamed or self.executed is None:
+            return ran
+        strange = ran.blamed - self.executed.keys() - self._steady
+        if strange:
+            again, without = self.run_once(chosen).blamed, self.run_once([]).blamed
+            if again is None or without is None or self._failed_before is None:
+                return ran
+            steady = {test for test in strange & again if test not in without or test in self._failed_before}
+            self._steady |= steady
+            self._flaky |= strange - steady
+            for test in sorted(strange - steady):
+                self.note(f"{test} is flaky, and executes no fill: not counted")
+        return self._excuse_flaky(ran)
+
+    def _excuse_flaky(self, ran: Ran) -> Ran:
+        failures = tuple(failure for failure in ran.failures if failure.test not in self._flaky)
+        return replace(ran, failures=failures, excused=ran.excused | self._flaky)
+
+    @cached_property
+    def executed(self) -> Mapping[str, frozenset[int]] | None:
+        """The suspects that each test executes, by its id, in a run with the fills of all; without the tests that
+        execute none. None if that is unknown: only one pytest in the sandbox tells it, of the bodies of Python.
+        """
+        holes = list(chain.from_iterable(self._suspects.values()))
+        languages = {self._journal.file(hole.file).language for hole in holes}
+        if tell_why_cold(self.command) or languages != {"python"} or not all(hole.hole.is_body for hole in holes):
+            return None
+        self._is_tracing = True
+        self._standing.clear()
+        self.put([hole.id for hole in holes])
+        self.num_runs += 1
+        self.note(f"run {self.num_runs}: which tests execute which of {plural(len(holes), 'fill')}")
+        reached_by = self.runner.run({}, traced=True).reached_by
+        self._is_tracing = False
+        self._standing.clear()
+        if reached_by is None:
+            return None
+        return {test: frozenset(map(int, words)) for test, words in reached_by.items()}
+
+    def _mark(self, hole: HoleRow, regions: Regions) -> bytes:
+        """The fill of a body with a statement before it that writes the hole's id into the marker."""
+        fill = self._journal.fill(hole)
+        assert fill is not None
+        body = fill.new.lstrip()
+        before = regions.data[: regions.places[hole.id][0]] + fill.new[: len(fill.new) - len(body)]
+        indent = before[before.rfind(b"\n") + 1 :]
+        code = f"with open({str(self.copy.root / MARKER)!r}, 'a') as file: file.write('{hole.id} ')"
+        separator = b"; " if indent.strip() else b"\n" + indent
+        return fill.new[: len(fill.new) - len(body)] + f"exec({code!a}, {{}})".encode() + separator + body
+
+    def run_once(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
         self.put(chosen)
         self.num_runs += 1
         ran = self.runner.run({}, cold=cold)
         if self._stops:
             ran = excuse(ran, self._unrelated)
+        ran = self._excuse_flaky(ran)
         state = f"fails: {ran.reason[:100]}".removesuffix(": ")
         if ran.is_good:
             state = "passes"
@@ -195,7 +255,7 @@ class Verifier:
         With `first_s` it gets that time, and from then on a multiple of what it took.
         """
         self.runner.command = replace(self.command, timeout_s=first_s or self.command.timeout_s)
-        baseline = [self.run([]) for _ in range(self.command.flake_runs)]
+        baseline = [self.run_once([]) for _ in range(self.command.flake_runs)]
         self.runner.command = self.command
         self.is_slow = any(ran.code is None for ran in baseline)
         failed = [ran for ran in baseline if not ran.is_good]
@@ -226,7 +286,7 @@ class Verifier:
             with suppress(MidfillError, OSError):  # a file that cannot be read has no stubs
                 self._find_stops(file)
         self._standing.clear()
-        warm = self.runner.warm_up({}, self.run([]))
+        warm = self.runner.warm_up({}, self.run_once([]))
         probed = None
         if warm.is_warm:
             probe = {self._names[file_id]: self._make_probe(file_id) for file_id in self._suspects}
@@ -289,7 +349,7 @@ class Verifier:
     def find_unproven(self, good: Sequence[int]) -> list[int]:
         """Those of the fills `good` that no test runs which passes with all of them, if stubs stop some tests."""
         full = self.run(good)
-        if full.failed is not None and full.failed <= self._unrelated.keys():
+        if full.failed is not None and full.failed - self._flaky <= self._unrelated.keys():
             return []
         proven: set[int] = set()
         while True:
@@ -310,10 +370,8 @@ class Verifier:
         self._standing.clear()
         for name, data in self._without_stops.items():
             self._mirror.write(name, data)
-        ran = self.run(chosen, cold=True)
-        if ran.code not in (0, TESTS_FAILED) or ran.failed is None or self._failed_before is None:
-            return False
-        return ran.failed <= self._failed_before
+        blamed = self.run_once(chosen, cold=True).blamed
+        return blamed is not None and self._failed_before is not None and blamed <= self._failed_before
 
     def close(self) -> None:
         """Ends the command that is kept warm."""
@@ -362,13 +420,13 @@ def _search(verifier: Verifier, first_s: float | None) -> Verdict:
     except MidfillError as error:
         if error.code != "verify_baseline" or not verifier.suspects:
             raise
-        if not verifier.passes(verifier.suspects):
+        if not verifier.run_once(verifier.suspects).is_good:
             if verifier.is_slow and first_s is not None:
                 return _search(verifier, None)  # it may end after all
             return _search_beside_stubs(verifier, error)
         verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
     else:
-        verdict = find_guilty(verifier.suspects, verifier.passes)
+        verdict = _find_guilty(verifier)
     _refuse_flaky(verifier, verdict, verifier.command.flake_runs - 1)
     return verdict
 
@@ -379,13 +437,53 @@ def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
     """
     if not verifier.stop_unfilled():
         raise baseline
-    verdict = find_guilty(verifier.suspects, verifier.passes)
+    verdict = _find_guilty(verifier)
     verdict.unproven = verifier.find_unproven(verdict.good)
     verdict.good = [hole_id for hole_id in verdict.good if hole_id not in verdict.unproven]
     _refuse_flaky(verifier, verdict, max(1, verifier.command.flake_runs - 1))
     if not verdict.good or not verifier.keeps_passing(verdict.good):
         raise baseline
     return verdict
+
+
+def _find_guilty(verifier: Verifier) -> Verdict:
+    """Finds the guilty suspects: at once those that fail in different tests, as far as is known what these execute."""
+    suspects = verifier.suspects
+    full = verifier.run(suspects) if suspects else Ran(0, "", 0.0)
+    if full.is_good:
+        return Verdict(good=suspects)
+    executed = verifier.executed or {}
+    if full.blamed and full.blamed <= executed.keys():
+        passing = frozenset[int]().union(
+            *(holes for test, holes in executed.items() if test not in (full.failed or ()))
+        )
+        for spared in (passing, frozenset[int]()):
+            verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in full.blamed})
+            if verdict is not None:
+                return verdict
+    return find_guilty(suspects, verifier.passes, known_to_fail=True)
+
+
+def _search_apart(verifier: Verifier, suspects: Sequence[int], blamed: Mapping[str, Set[int]]) -> Verdict | None:
+    """As `find_guilty_apart`, for the suspects to blame by tests that fail. None, too, if a test blames none."""
+    if not all(blamed.values()):
+        return None
+    parts = [[hole_id for hole_id in suspects if hole_id in part] for part in split(blamed.values())]
+    part_of = {hole_id: index for index, part in enumerate(parts) for hole_id in part}
+
+    def test_parts(chosen: Sequence[int]) -> set[int] | None:
+        ran = verifier.run(chosen)
+        if ran.blamed is None or not ran.blamed <= blamed.keys():
+            return None
+        last = {part_of[hole_id]: hole_id for hole_id in chosen if hole_id in part_of}
+        index_of = {test: part_of[min(blamed[test])] for test in ran.blamed}
+        for failure in reversed(ran.failures):
+            if index_of.get(failure.test) in last:
+                verifier.reasons[last[index_of[failure.test]]] = failure.sentence
+        return set(index_of.values())
+
+    good = [hole_id for hole_id in suspects if hole_id not in part_of]
+    return find_guilty_apart(good, parts, test_parts)
 
 
 def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> None:
