@@ -59,13 +59,13 @@ class Journal(AbstractContextManager["Journal"]):
         unfinished.unlink(missing_ok=True)
         rows = [(key, json.dumps(value)) for key, value in meta.items()]
         try:
+            unfinished.touch(0o600)  # it will hold code
             with closing(sqlite3.connect(unfinished, isolation_level=None)) as db:
                 db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
                 db.execute(f"PRAGMA user_version = {VERSION}")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise MidfillError("journal_failed", f"{unfinished} cannot be written ({error})") from None
-        unfinished.chmod(0o600)
         unfinished.replace(path)
         return cls(path)
 
