@@ -242,7 +242,7 @@ class Journal(AbstractContextManager["Journal"]):
             reserved = []
             for rewrite in rewrites:
                 changes = [[change.hole, change.state, change.reason] for change in rewrite.changes]
-                effect = json.dumps({"regions": rewrite.regions, "changes": changes})
+                effect = json.dumps({"regions": rewrite.regions, "changes": changes, "target": str(rewrite.target)})
                 old, new = digest(rewrite.before), digest(rewrite.after)
                 columns = "file, temporary, old_hash, new_hash, effect, state"
                 query = f"INSERT INTO writes ({columns}) VALUES (?, '', ?, ?, ?, 'reserved')"
@@ -290,10 +290,11 @@ class Journal(AbstractContextManager["Journal"]):
         with self._transaction() as db:
             db.execute("UPDATE writes SET state = ? WHERE id = ?", (state, write_id))
 
-    def unsettled_writes(self) -> list[WriteRow]:
-        """Writes that are neither done nor dropped: in progress, or left by a crash."""
-        query = f"SELECT {_WRITE_COLUMNS} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
-        return [WriteRow(*row) for row in self._rows(query)]
+    def unsettled_writes(self) -> list[tuple[WriteRow, Path]]:
+        """Writes that are neither done nor dropped, in progress or left by a crash, and the paths of their targets."""
+        states = "'reserved', 'intent', 'retracted'"
+        query = f"SELECT {_WRITE_COLUMNS}, effect FROM writes WHERE state IN ({states}) ORDER BY id"
+        return [(WriteRow(*row[:-1]), Path(json.loads(row[-1]).get("target", ""))) for row in self._rows(query)]
 
     def rewrites_of(self, file_id: int) -> Iterator[tuple[bytes, bytes]]:
         """The bytes of a file before and after each time that this run wrote it, the last time first."""
