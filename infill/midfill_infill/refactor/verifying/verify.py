@@ -4,7 +4,7 @@ The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
@@ -19,7 +19,7 @@ from midfill_infill.refactor.writing.apply import Writer, choose_added
 from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart, split
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
-from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
+from midfill_infill.refactor.writing.stops import find_stub_stops
 from midfill_infill.repository import guards
 from midfill_infill.repository.content import digest, read_content
 from midfill_infill.repository.roots import Repository
@@ -29,7 +29,7 @@ from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
-from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
+from midfill_infill.until.lab import excuse, find_unrelated, why_strict
 
 # The time limit of a run with fills, as a multiple of one without.
 _SLOWER: Final = 5.0
@@ -172,18 +172,18 @@ class Verifier:
         self._mirror.write(self._names[file_id], after.data)
         self._standing[file_id] = chosen
 
-    def passes(self, chosen: Sequence[int], *, cold: bool = False) -> bool:
-        ran = self.run(chosen, cold=cold)
+    def passes(self, chosen: Sequence[int]) -> bool:
+        ran = self.run(chosen)
         if chosen and not ran.is_good:
             # Of a guilty fill the last run is its own.
             self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
         return ran.is_good
 
-    def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
+    def run(self, chosen: Sequence[int]) -> Ran:
         """As `run_once`, but runs again if tests fail that execute no fill, once with the fills and once without any:
         those that are flaky do not count then.
         """
-        ran = self.run_once(chosen, cold=cold)
+        ran = self.run_once(chosen)
         if not ran.blamed or self.executed is None:
             return ran
         strange = ran.blamed - self.executed.keys() - self._steady
@@ -204,24 +204,36 @@ class Verifier:
 
     @cached_property
     def executed(self) -> Mapping[str, frozenset[int]] | None:
-        """The suspects that each test executes, by its id, in a run with the fills of all; without the tests that
-        execute none. None if that is unknown: only one pytest in the sandbox tells it, of the bodies of Python.
+        """The suspects that each test executes, by its id; without the tests that execute none. None if unknown."""
+        return self._read_executed(self._traced)
+
+    @cached_property
+    def _traced(self) -> Ran | None:
+        """A run with the fills of all suspects. None if it could not tell who executes them: only one pytest in the
+        sandbox does, of the bodies of Python.
         """
-        holes = list(chain.from_iterable(self._suspects.values()))
-        languages = {self._journal.file(hole.file).language for hole in holes}
-        if tell_why_cold(self.command) or languages != {"python"} or not all(hole.hole.is_body for hole in holes):
-            return None
+        suspects = chain.from_iterable(self._suspects.values())
+        is_traceable = all(
+            self._journal.file(hole.file).language == "python" and hole.hole.is_body for hole in suspects
+        )
+        return self._trace(self.suspects) if is_traceable and not tell_why_cold(self.command) else None
+
+    def _trace(self, chosen: Sequence[int]) -> Ran:
+        """A run with the fills of `chosen` that tells which of them each test executes."""
         self._is_tracing = True
         self._standing.clear()
-        self.put([hole.id for hole in holes])
-        self.num_runs += 1
-        self.note(f"run {self.num_runs}: which tests execute which of {plural(len(holes), 'fill')}")
-        reached_by = self.runner.run({}, traced=True).reached_by
+        self.put(chosen)
         self._is_tracing = False
         self._standing.clear()
-        if reached_by is None:
+        self.num_runs += 1
+        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, to see which tests execute them")
+        return self.runner.run({}, traced=True)
+
+    @staticmethod
+    def _read_executed(ran: Ran | None) -> Mapping[str, frozenset[int]] | None:
+        if ran is None or ran.reached_by is None:
             return None
-        return {test: frozenset(map(int, words)) for test, words in reached_by.items()}
+        return {test: frozenset(map(int, words)) for test, words in ran.reached_by.items()}
 
     def _mark(self, hole: HoleRow, regions: Regions) -> bytes:
         """The fill of a body with a statement before it that writes the hole's id into the marker."""
@@ -234,11 +246,11 @@ class Verifier:
         separator = b"; " if indent.strip() else b"\n" + indent
         return fill.new[: len(fill.new) - len(body)] + f"exec({code!a}, {{}})".encode() + separator + body
 
-    def run_once(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
+    def run_once(self, chosen: Sequence[int]) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
         self.put(chosen)
         self.num_runs += 1
-        ran = self.runner.run({}, cold=cold)
+        ran = self.runner.run({})
         if self._stops:
             ran = excuse(ran, self._unrelated)
         ran = self._excuse_flaky(ran)
@@ -286,18 +298,11 @@ class Verifier:
             with suppress(MidfillError, OSError):  # a file that cannot be read has no stubs
                 self._find_stops(file)
         self._standing.clear()
-        warm = self.runner.warm_up({}, self.run_once([]))
-        probed = None
-        if warm.is_warm:
-            probe = {self._names[file_id]: self._make_probe(file_id) for file_id in self._suspects}
-            files = {name: data for name, data in probe.items() if data is not None}
-            probed = self.runner.run(files) if len(files) == len(probe) else None
-            self._standing.clear()
-            self.num_runs += 2
-        unrelated = None if probed is None else find_unrelated(warm, probed)
+        unrelated = None if self._traced is None else find_unrelated(self.run_once([]), self._traced)
         if unrelated is None:
             if any(self._journal.file(file_id).language == "python" for file_id in self._suspects):
-                self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
+                why = why_strict(self.command, self._traced and replace(self._traced, is_warm=True))
+                self.note(f"every test that fails counts, because {why}")
             return False
         self._unrelated = unrelated
         if unrelated:
@@ -331,38 +336,15 @@ class Verifier:
             self._without_stops[name] = data
             self._mirror.write(name, regions.replace(stops).data)
 
-    def _make_probe(self, file_id: int) -> bytes | None:
-        """A file in which the suspects leave marks and raise errors; None if there is no such body for one of them."""
-        file = self._journal.file(file_id)
-        planned = self._journal.snapshot(file.planned_hash)
-        assert planned is not None, "a file with fills has a snapshot"
-        document = Document(planned, file.language, Path(file.path))
-        holes = self._suspects[file_id]
-        patch = splice_probe(document, [hole.hole for hole in holes], self.runner)
-        if patch is None:
-            return None
-        probe_at = {edit.start_byte: edit.replacement for edit in patch.edits}
-        regions = self._find_regions(file, (self._originals / str(file_id)).read_bytes())
-        probes = {hole.id: probe_at[hole.start_byte] for hole in holes}
-        return regions.replace({**self._stops.get(file_id, {}), **probes}).data
-
     def find_unproven(self, good: Sequence[int]) -> list[int]:
         """Those of the fills `good` that no test runs which passes with all of them, if stubs stop some tests."""
-        full = self.run(good)
-        if full.failed is not None and full.failed - self._flaky <= self._unrelated.keys():
+        traced = self._trace(good)
+        failed = traced.failed or frozenset()
+        if traced.failed is not None and failed - self._flaky <= self._unrelated.keys():
             return []
-        proven: set[int] = set()
-        while True:
-            # Of each test this tells the next function that it comes to, behind those that are proven.
-            self.put([hole_id for hole_id in good if hole_id in proven])
-            self.num_runs += 1
-            stopped_in: set[int] = set()
-            for failure in self.runner.run({}).failures:
-                if full.failed is not None and failure.test not in full.failed:
-                    stopped_in |= read_stops(failure.message)
-            if not (stopped_in & set(good)) - proven:
-                return [hole_id for hole_id in good if hole_id not in proven]
-            proven |= stopped_in & set(good)
+        executed = self._read_executed(traced) or {}
+        proven = frozenset[int]().union(*(holes for test, holes in executed.items() if test not in failed))
+        return [hole_id for hole_id in good if hole_id not in proven]
 
     def keeps_passing(self, chosen: Sequence[int]) -> bool:
         """True if all tests that pass without any fill pass with `chosen`, too, in the tree as it is."""
@@ -370,12 +352,8 @@ class Verifier:
         self._standing.clear()
         for name, data in self._without_stops.items():
             self._mirror.write(name, data)
-        blamed = self.run_once(chosen, cold=True).blamed
+        blamed = self.run_once(chosen).blamed
         return blamed is not None and self._failed_before is not None and blamed <= self._failed_before
-
-    def close(self) -> None:
-        """Ends the command that is kept warm."""
-        self.runner.close()
 
 
 def verify(
@@ -394,10 +372,8 @@ def verify(
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with (
-        open_copy(repository, sandboxed=command.sandboxed) as copy,
-        closing(Verifier(copy, journal, suspects, command, note)) as verifier,
-    ):
+    with open_copy(repository, sandboxed=command.sandboxed) as copy:
+        verifier = Verifier(copy, journal, suspects, command, note)
         verdict = _search(verifier, first_s)
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
@@ -491,7 +467,7 @@ def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> Non
     if verdict.doubtful:
         ids = ", ".join(map(str, verdict.doubtful))
         raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
-    repeats = [verifier.passes(verdict.good, cold=True) for _ in range(num_repeats)]
+    repeats = [verifier.passes(verdict.good) for _ in range(num_repeats)]
     if not all(repeats):
         often = f"{repeats.count(False)} of {len(repeats)} times"
         raise MidfillError("verify_flaky", f"the command fails {often} at the end")
