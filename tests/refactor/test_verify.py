@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from math import log2
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from midfill_infill.refactor.journal.records import FillRow, Report, State
 from midfill_infill.refactor.verifying import verify as verifying
 from midfill_infill.refactor.verifying.verify import verify
 from midfill_infill.refactor.writing.apply import Writer
-from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 
@@ -50,6 +51,36 @@ def test_one_flaky_run_rolls_back_no_good_fill(guilty: set[int]) -> None:
             range(7), lambda chosen, runs=runs, liar=liar: not guilty & set(chosen) and next(runs) != liar
         )
         assert set(verdict.guilty) <= guilty and (verdict.doubtful or set(verdict.guilty) == guilty)
+
+
+@given(st.data())
+def test_parts_that_fail_apart_are_searched_at_once(data: st.DataObject) -> None:
+    parts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=9).map(number_parts))
+    guilty = {data.draw(st.sampled_from(part)) for part in parts}
+    num_runs = 0
+
+    def test(chosen: Sequence[int]) -> set[int]:
+        nonlocal num_runs
+        num_runs += 1
+        return {index for index, part in enumerate(parts) if guilty & set(part) & set(chosen)}
+
+    verdict = find_guilty_apart([-1], parts, test)
+    assert verdict is not None and set(verdict.guilty) == guilty
+    assert set(verdict.good) == {-1, *(hole for part in parts for hole in part)} - guilty
+    assert num_runs <= 1 + 2 + 2 * log2(max(2, *map(len, parts))) + 2 * (len(parts) - 1).bit_length()
+
+
+def number_parts(sizes: list[int]) -> list[range]:
+    ends = list(accumulate(sizes))
+    return [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+@pytest.mark.parametrize("pair", [(0, 3), (3, 0)])
+def test_parts_of_which_one_makes_another_fail_are_not_searched_apart(pair: tuple[int, int]) -> None:
+    """Only the fill `cause` is guilty, and the test of the part of `victim` fails of it, too."""
+    cause, victim = pair
+    parts = [range(3), range(3, 6)]
+    assert find_guilty_apart([9], parts, lambda chosen: {cause // 3, victim // 3} if cause in chosen else set()) is None
 
 
 def test_of_two_fills_that_fail_only_together_one_is_rolled_back() -> None:

@@ -62,7 +62,7 @@ class Verifier:
         self._mirror = copy.mirror
         self._originals = copy.folder / "firsts"
         # The ids of tests that fail without any fill, None if they are unknown.
-        self._failed_before: frozenset[str] | None = frozenset()
+        self._failed_before: frozenset[str] | None = None
         # The ids of tests that execute no fill and fail: sometimes, or only beside fills.
         self._flaky, self._steady = set[str](), set[str]()
         self._is_tracing = False  # the fills in the copy tell who executes them
@@ -271,6 +271,7 @@ class Verifier:
         self.runner.command = self.command
         self.is_slow = any(ran.code is None for ran in baseline)
         failed = [ran for ran in baseline if not ran.is_good]
+        self._failed_before = failed[0].failed if failed else frozenset()
         if not failed:
             if first_s is not None:
                 longest_s = max(_LEAST_S, _SLOWER * max(ran.seconds for ran in baseline))
@@ -279,7 +280,6 @@ class Verifier:
         if len(failed) < len(baseline):
             often = f"{len(failed)} of {len(baseline)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} without fills")
-        self._failed_before = failed[0].failed
         for line in self.copy.explain(self.command, failed[0].output):
             self.note(line)
         if self.is_slow:
@@ -429,11 +429,10 @@ def _find_guilty(verifier: Verifier) -> Verdict:
     if full.is_good:
         return Verdict(good=suspects)
     executed = verifier.executed or {}
-    if full.blamed and full.blamed <= executed.keys():
-        passing = frozenset[int]().union(
-            *(holes for test, holes in executed.items() if test not in (full.failed or ()))
-        )
-        for spared in (passing, frozenset[int]()):
+    if full.blamed and full.failed is not None and full.blamed <= executed.keys():
+        suspected = frozenset[int]().union(*(executed[test] for test in full.blamed))
+        passing = frozenset[int]().union(*(executed[test] for test in executed.keys() - full.failed))
+        for spared in dict.fromkeys((suspected & passing, frozenset[int]())):
             verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in full.blamed})
             if verdict is not None:
                 return verdict
