@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from math import log2
 from pathlib import Path
@@ -13,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refactor.trees import Tree, accepted, make_tree
-from tests.until.quick import use_quick_runner
+from tests.until.quick import QuickRunner, use_quick_runner
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, Report, State
 from midfill_infill.refactor.verifying import verify as verifying
-from midfill_infill.refactor.verifying.verify import verify
+from midfill_infill.refactor.verifying.verify import Note, verify
 from midfill_infill.refactor.writing.apply import Writer
 from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart
 from midfill_infill.sandbox import run as sandbox
@@ -170,15 +171,22 @@ FLAKY = """def test_flaky():
 """
 
 
-def verify_quickly(tree: Tree, tests: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Verdict, list[str]]:
+def verify_quickly(
+    tree: Tree, tests: str, monkeypatch: pytest.MonkeyPatch, hear: Note = lambda _: None
+) -> tuple[Verdict, list[str]]:
     """Verifies the accepted fills by tests that run in this process; also returns what is said."""
     use_quick_runner(monkeypatch, verifying)
     modules = ", ".join(sorted(name.removesuffix(".py") for name in tree.before))
     (tree.root / "test_all.py").write_text(f"import {modules}\n{tests}")
     said: list[str] = []
+
+    def note(line: str) -> None:
+        said.append(line)
+        hear(line)
+
     with tree.open() as journal:
         writer, suspects = Writer(journal, tree.root), [hole.id for hole in accepted(journal)]
-        verdict, _ = verify(tree.place, journal, writer, suspects, Command(("pytest",)), said.append)
+        verdict, _ = verify(tree.place, journal, writer, suspects, Command(("pytest",)), note)
     return verdict, said
 
 
@@ -226,6 +234,33 @@ def test_a_flaky_test_that_executes_no_fill_blames_none(
     assert set(verdict.guilty) == bad and len(verdict.good) == 4
     told = "test_all.py::test_flaky is flaky, and executes no fill: not counted"
     assert (told in said) == is_flaky
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("change", ["nothing", "a test", "a fill", "ended"])
+def test_a_verification_that_was_killed_repeats_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Unless something has changed meanwhile, or it has ended."""
+    tree, bad = planted(tmp_path / "repo", 2, 3, 1)
+    tests = "".join(TEST.format(number, number // 3, number % 3) for number in range(6))
+
+    def kill(line: str) -> None:
+        if line.startswith("run 4: ") and change != "ended":
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        verify_quickly(tree, tests, monkeypatch, kill)
+    num_before = 0 if change != "nothing" else 4
+    if change == "a fill":
+        with tree.open() as journal:
+            good = min(set(range(1, 7)) - bad)
+            journal.add_fills([(FillRow(good, 1, 0, b"...", b"return 7", 0, 0.5), tree.before["m0.py"])])
+            journal.accept(journal.acceptable())
+    verdict, said = verify_quickly(tree, tests + "# new\n" * (change == "a test"), monkeypatch)
+    assert set(verdict.guilty) == (bad if change != "ended" else set())
+    assert QuickRunner.num_cold == verdict.num_runs - num_before
+    assert sum("(before)" in line for line in said) == num_before
 
 
 @needs_bubblewrap

@@ -108,6 +108,11 @@ class Journal(AbstractContextManager["Journal"]):
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return None if row is None else json.loads(row[0])
 
+    def set_meta(self, **values: Any) -> None:
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
     def add_plan(self, planned: Iterable[records.PlannedFile]) -> tuple[int, int]:
         """Stores the plan in order; returns the numbers of files and holes. Streams, in several transactions: when the
         whole plan is stored, the caller gives the journal its name.

@@ -3,6 +3,7 @@
 The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,8 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
@@ -26,6 +29,7 @@ from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
+from midfill_infill.sandbox.view import choose_variables
 from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
@@ -34,6 +38,7 @@ from midfill_infill.until.lab import excuse, find_unrelated, why_strict
 # The time limit of a run with fills, as a multiple of one without.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 60.0
+_RAN_ADAPTER: Final = TypeAdapter(Ran)
 
 
 Note = Callable[[str], None]
@@ -80,6 +85,11 @@ class Verifier:
             self._suspects.setdefault(hole.file, []).append(hole)
         for file_id in list(self._suspects):
             self._drop_if_it_fails(file_id, self._save_original)
+        fills = [(hole_id, journal.fill(journal.hole(hole_id))) for hole_id in self.suspects]
+        variables = sorted(choose_variables(os.environ, command.variables).items())
+        known = ascii((copy.mirror.digest(), fills, replace(command, is_cancelled=bool), variables))
+        self._start = digest(known.encode()).hex()  # what all runs depend on
+        self._is_resuming = True  # each run so far was one of the verification that was interrupted
 
     @property
     def suspects(self) -> list[int]:
@@ -222,12 +232,11 @@ class Verifier:
         """A run with the fills of `chosen` that tells which of them each test executes."""
         self._is_tracing = True
         self._standing.clear()
-        self.put(chosen)
+        ran = self._execute(chosen)
         self._is_tracing = False
         self._standing.clear()
-        self.num_runs += 1
-        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, to see which tests execute them")
-        return self.runner.run({}, traced=True)
+        self.note(f"{self._describe(chosen)}, to see which tests execute them")
+        return ran
 
     @staticmethod
     def _read_executed(ran: Ran | None) -> Mapping[str, frozenset[int]] | None:
@@ -248,9 +257,7 @@ class Verifier:
 
     def run_once(self, chosen: Sequence[int]) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
-        self.put(chosen)
-        self.num_runs += 1
-        ran = self.runner.run({})
+        ran = self._execute(chosen)
         if self._stops:
             ran = excuse(ran, self._unrelated)
         ran = self._excuse_flaky(ran)
@@ -259,8 +266,25 @@ class Verifier:
             state = "passes"
         elif ran.code is None:
             state = "does not end in time"
-        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, {state}")
+        self.note(f"{self._describe(chosen)}, {state}")
         return ran
+
+    def _execute(self, chosen: Sequence[int]) -> Ran:
+        """One run, which is journaled, or the same run of a verification that was interrupted."""
+        self.put(chosen)
+        self.num_runs += 1
+        key = [self._start, sorted(chosen), self._is_tracing, bool(self._stops)]
+        logged = self._journal.get_meta(f"run{self.num_runs}") if self._is_resuming else None
+        if logged is not None and logged[0] == key:
+            return _RAN_ADAPTER.validate_python(logged[1])
+        self._is_resuming = False
+        ran = self.runner.run({}, traced=self._is_tracing)
+        told = [key, _RAN_ADAPTER.dump_python(ran, mode="json")]
+        self._journal.set_meta(**{f"run{self.num_runs}": told, f"run{self.num_runs + 1}": None})
+        return ran
+
+    def _describe(self, chosen: Sequence[int]) -> str:
+        return f"run {self.num_runs}{' (before)' * self._is_resuming}: {plural(len(chosen), 'fill')}"
 
     def check_baseline(self, first_s: float | None) -> None:
         """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes.
@@ -374,7 +398,12 @@ def verify(
     """
     with open_copy(repository, sandboxed=command.sandboxed) as copy:
         verifier = Verifier(copy, journal, suspects, command, note)
-        verdict = _search(verifier, first_s)
+        try:
+            verdict = _search(verifier, first_s)
+        except MidfillError:
+            journal.set_meta(run1=None)  # the next one starts anew
+            raise
+        journal.set_meta(run1=None)
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
@@ -433,7 +462,7 @@ def _find_guilty(verifier: Verifier) -> Verdict:
         suspected = frozenset[int]().union(*(executed[test] for test in full.blamed))
         passing = frozenset[int]().union(*(executed[test] for test in executed.keys() - full.failed))
         for spared in dict.fromkeys((suspected & passing, frozenset[int]())):
-            verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in full.blamed})
+            verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in sorted(full.blamed)})
             if verdict is not None:
                 return verdict
     return find_guilty(suspects, verifier.passes, known_to_fail=True)
