@@ -4,6 +4,7 @@ The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -60,7 +61,7 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
-        self.reasons: dict[int, str] = {}  # why the last run failed in which this hole's fill was the last
+        self.reasons = defaultdict[int, str](str)  # why the last run failed in which this hole's fill was the last
         self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
