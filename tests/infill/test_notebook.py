@@ -161,3 +161,18 @@ def test_what_is_no_notebook_is_one_sentence(data: bytes) -> None:
 )
 def test_its_metadata_tell_the_language(said: str | None, language: str | None) -> None:
     assert read(cell("x"), language=said).language == language
+
+
+def test_a_patched_notebook_is_code_without_cells() -> None:
+    notebook = read(*CELLS)
+    (area, last) = find_stubs(notebook)
+    edit = Edit(area.start_byte, area.end_byte, b"return r\n    # new\n    # lines")
+    patched = notebook.with_patch(Patch((edit,)))
+    (left,) = find_stubs(patched)
+    assert patched.where(left.start_byte) == "x.ipynb:16"
+    assert patched.data[left.start_byte :] == notebook.data[last.start_byte :]
+
+
+def test_a_notebook_without_cells_of_code_has_no_place() -> None:
+    with pytest.raises(MidfillError, match="no cell of code"):
+        read(cell("# Title", "markdown")).where(0)

@@ -1,5 +1,7 @@
 """Bodies proposed from the functions most alike, their names changed as between the headers."""
 
+import random
+import time
 from collections.abc import Sequence
 
 from midfill_infill.context.references import Reference
@@ -116,3 +118,14 @@ def test_a_body_that_begins_with_a_block_is_moved_as_a_whole() -> None:
     body = "{\n\t\tstart(a)\n\t}\n\tstop(a)"
     source = f"func runOne(a int) {{\n\t{body}\n}}\n\nfunc runTwo(a int) {{\n}}\n"
     assert propose_all(source, "runTwo", language="go")[0].text == body
+
+
+def test_huge_docstrings_are_compared_at_once() -> None:
+    draw = random.Random(1)
+    docstrings = (" ".join(draw.choices("abcdefgh", k=5000)) for _ in range(12))
+    functions = (
+        f'def sum_{number}(a):\n    """{text}"""\n    return {number}\n' for number, text in enumerate(docstrings)
+    )
+    start_s = time.process_time()
+    assert propose("\n".join(functions), "sum_3")
+    assert time.process_time() - start_s < 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from midfill_infill.syntax.classes import find_bases
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.text.document import Document
 
@@ -238,3 +239,11 @@ def test_a_package_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "walk", count)
     assert find_stubs(Document(source.encode(), "python", tmp_path / "a.py")) == ()
     assert len(listed) == 1
+
+
+@pytest.mark.parametrize("class_line", ["class C{}:\n    pass\n", "class C{} extends\n"])
+def test_many_classes_without_bases_are_read_at_once(class_line: str) -> None:
+    source = "".join(class_line.format(number) for number in range(3000))
+    start_s = time.process_time()
+    assert find_bases(Document(source.encode(), "python"), "C7") == frozenset()
+    assert time.process_time() - start_s < 0.5

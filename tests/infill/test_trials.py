@@ -1,5 +1,7 @@
 """A tree that is mended after a change says what one that is read anew says."""
 
+import time
+
 import pytest
 import tree_sitter
 from tests.infill.marks import read_goldens, read_marks
@@ -50,6 +52,16 @@ def test_few_trees_of_a_large_source_are_kept(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("midfill_infill.answers.trials._KEPT_BYTES", 100)
     few = Trials(document, get_language("python"), holes)
     assert [few.count_errors([text]) for text in texts + texts] == counts * 2 and len(few._trials) == 4
+
+
+def test_errors_around_many_spans_are_found_at_once() -> None:
+    source = b"x = 1\ntry:\n    f()\n" + b"def f():\n    g()\n     h()\n" * 2000
+    starts = range(19, len(source), 26)
+    around = tuple((start + 10, start + 20) for start in starts if start != 19 + 26 * 300)
+    start_s = time.process_time()
+    problems, _ = find_problems(get_language("python"), source, around)
+    assert sorted(problems) == [(start + 22, start + 25) for start in starts if start != 19 + 26 * 300]
+    assert time.process_time() - start_s < 0.5
 
 
 def shape(tree: tree_sitter.Tree) -> list[tuple[str, tuple[int, int], tuple[int, ...]]]:

@@ -9,13 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, source
+from tests.refactor.trees import GIT_USER, Tree, accepted, init_git, make_tree, plan_tree, source
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.records import FillRow, Report, State, StateChange
 from midfill_infill.refactor.writing import apply as applying
 from midfill_infill.refactor.writing.apply import Writer, written_holes
 from midfill_infill.refactor.writing.reopening import reopen_stale
+from midfill_infill.repository import replace
+from midfill_infill.repository.replace import exchange
 from midfill_infill.syntax.problems import Span, count_errors
 from midfill_infill.text.document import Document
 
@@ -252,6 +254,38 @@ def test_mode_link_and_attributes_stay(tmp_path: Path) -> None:
     assert real.read_bytes() == tree.after["real.py"]
     assert stat.S_IMODE(real.stat().st_mode) == 0o755
     assert os.getxattr(real, "user.note") == b"kept"
+
+
+@pytest.mark.parametrize("is_exchanged", [False, True])
+def test_a_link_that_leads_elsewhere_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_exchanged: bool
+) -> None:
+    """What was begun is settled where it was begun, and nothing stays there."""
+    root = tmp_path / "repo"
+    for folder, data in (("a", source(0)), ("b", b"X = 1\n")):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "m.py").write_bytes(data)
+    (root / "m.py").symlink_to("a/m.py")
+    tree = plan_tree(root, {"m.py": source(0)})
+
+    def crash(temporary: Path, target: Path, *hashes: bytes) -> None:
+        if is_exchanged:
+            exchange(temporary, target)
+        raise KeyboardInterrupt
+
+    with tree.open() as journal, monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(replace, "swap", crash)
+        Writer(journal, root).apply(accepted(journal), is_git=False)
+    (root / "m.py").unlink()
+    (root / "m.py").symlink_to("b/m.py")
+    with tree.open() as journal:
+        assert Writer(journal, root).unsettled == []
+        assert journal.counts() == {State.APPLIED if is_exchanged else State.ACCEPTED: 3}
+    assert tree.contents() == {
+        "a/m.py": tree.after["m.py"] if is_exchanged else source(0),
+        "b/m.py": b"X = 1\n",
+        "m.py": b"X = 1\n",
+    }
 
 
 def test_untouched_files_keep_their_times(tmp_path: Path) -> None:

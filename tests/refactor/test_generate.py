@@ -303,10 +303,11 @@ def test_a_shard_that_is_not_understood(text: str) -> None:
     assert raised.value.code == "bad_shard"
 
 
-def test_parts_of_another_run_are_refused(place: Repository, tmp_path: Path) -> None:
+def test_parts_are_private_and_those_of_another_run_are_refused(place: Repository, tmp_path: Path) -> None:
     one, other = new_run(place), new_run(place)
     with Journal(one) as journal:
         open_part(journal, tmp_path / "part").close()
+    assert (one.stat().st_mode & 0o777, (tmp_path / "part").stat().st_mode & 0o777) == (0o600, 0o600)
     with Journal(other) as journal, pytest.raises(MidfillError) as raised:
         merge(journal, [tmp_path / "part"])
     assert raised.value.code == "run_damaged"

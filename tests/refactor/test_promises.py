@@ -1,7 +1,9 @@
 """A recipe's promise is checked on the syntax tree before a fill counts as clean."""
 
+from collections.abc import Callable
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.refactor.trees import init_git
@@ -9,6 +11,7 @@ from tests.refactor.workers import ScriptedWorkers
 
 from midfill_engine.requests.outline import split_draft
 from midfill_engine.wire import HoleSegment, InfillRequest
+from midfill_infill.refactor.generating import promises
 from midfill_infill.refactor.generating.generate import generate
 from midfill_infill.refactor.generating.needs import Resolver
 from midfill_infill.refactor.generating.promises import (
@@ -333,3 +336,12 @@ def test_a_fill_that_breaks_its_promise_is_not_clean(tmp_path: Path, query: str 
         states = {hole.name: (hole.state, hole.reason) for hole in (*journal.holes_in(*State),)}
     assert states["f"] == (State.FAILED, "the fill changes more than types")
     assert states["g"][0] == State.GENERATED
+
+
+def test_only_headers_near_the_fill_are_read(record_calls: Callable[..., list[Any]]) -> None:
+    source = "".join(f"def f{number}(a):\n    return a\n\n\n" for number in range(40)).replace(
+        "return a\n\n\ndef f20", "...\n\n\ndef f20"
+    )
+    found = record_calls(promises, "find_header_end")
+    edit = edit_of(source, "...\n\n\ndef f20", "return 1\n\n\ndef f20")
+    assert keeps_functions(Document(source.encode(), "python"), edit, ()) is None and len(found) < 8

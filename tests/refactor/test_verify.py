@@ -5,6 +5,8 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import accumulate
 from math import log2
 from pathlib import Path
 
@@ -12,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refactor.trees import Tree, accepted, make_tree
+from tests.until.quick import QuickRunner, use_quick_runner
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FillRow, Report, State
 from midfill_infill.refactor.verifying import verify as verifying
-from midfill_infill.refactor.verifying.verify import verify
+from midfill_infill.refactor.verifying.verify import Note, verify
 from midfill_infill.refactor.writing.apply import Writer
-from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox.command import Command
 
@@ -51,6 +54,36 @@ def test_one_flaky_run_rolls_back_no_good_fill(guilty: set[int]) -> None:
         assert set(verdict.guilty) <= guilty and (verdict.doubtful or set(verdict.guilty) == guilty)
 
 
+@given(st.data())
+def test_parts_that_fail_apart_are_searched_at_once(data: st.DataObject) -> None:
+    parts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=9).map(number_parts))
+    guilty = {data.draw(st.sampled_from(part)) for part in parts}
+    num_runs = 0
+
+    def test(chosen: Sequence[int]) -> set[int]:
+        nonlocal num_runs
+        num_runs += 1
+        return {index for index, part in enumerate(parts) if guilty & set(part) & set(chosen)}
+
+    verdict = find_guilty_apart([-1], parts, test)
+    assert verdict is not None and set(verdict.guilty) == guilty
+    assert set(verdict.good) == {-1, *(hole for part in parts for hole in part)} - guilty
+    assert num_runs <= 1 + 2 + 2 * log2(max(2, *map(len, parts))) + 2 * (len(parts) - 1).bit_length()
+
+
+def number_parts(sizes: list[int]) -> list[range]:
+    ends = list(accumulate(sizes))
+    return [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+@pytest.mark.parametrize("pair", [(0, 3), (3, 0)])
+def test_parts_of_which_one_makes_another_fail_are_not_searched_apart(pair: tuple[int, int]) -> None:
+    """Only the fill `cause` is guilty, and the test of the part of `victim` fails of it, too."""
+    cause, victim = pair
+    parts = [range(3), range(3, 6)]
+    assert find_guilty_apart([9], parts, lambda chosen: {cause // 3, victim // 3} if cause in chosen else set()) is None
+
+
 def test_of_two_fills_that_fail_only_together_one_is_rolled_back() -> None:
     verdict = find_guilty(range(16), lambda chosen: not {3, 11} <= set(chosen))
     assert verdict.guilty == [11] and len(verdict.good) == 15
@@ -59,7 +92,7 @@ def test_of_two_fills_that_fail_only_together_one_is_rolled_back() -> None:
 def planted(folder: Path, num_files: int, per_file: int, num_bad: int, seed: int = 1) -> tuple[Tree, set[int]]:
     """A tree with fills of which some say BAD."""
     files = {
-        f"m{number}.py": b"".join(b"def f%d():\n    ...\n\n" % index for index in range(per_file))
+        f"m{number}.py": b"".join(b"def f%d(a=1, b=2):\n    ...\n\n" % index for index in range(per_file))
         for number in range(num_files)
     }
     tree = make_tree(folder, files)
@@ -122,6 +155,120 @@ def test_two_hundred_bad_among_a_thousand(tmp_path: Path) -> None:
     rate = verdict.num_runs / len(bad)
     print(f"200 of 200 rolled back, 800 of 800 kept, {verdict.num_runs} runs ({rate:.1f} a guilty one),", end=" ")
     print(f"{time.perf_counter() - began:.0f} s")
+
+
+# By a test's number, which is that of a hole: what it does beside calling it.
+TEST = """def test_{0}():
+    if m{1}.f{2}() == "BAD":
+        raise ValueError("bad")
+"""
+FLAKY = """def test_flaky():
+    counter = __import__("pathlib").Path({0!r})
+    number = int(counter.read_text())
+    counter.write_text(str(number + 1))
+    if number in {1}:
+        raise OSError("no network")
+"""
+
+
+def verify_quickly(
+    tree: Tree, tests: str, monkeypatch: pytest.MonkeyPatch, hear: Note = lambda _: None
+) -> tuple[Verdict, list[str]]:
+    """Verifies the accepted fills by tests that run in this process; also returns what is said."""
+    use_quick_runner(monkeypatch, verifying)
+    modules = ", ".join(sorted(name.removesuffix(".py") for name in tree.before))
+    (tree.root / "test_all.py").write_text(f"import {modules}\n{tests}")
+    said: list[str] = []
+
+    def note(line: str) -> None:
+        said.append(line)
+        hear(line)
+
+    with tree.open() as journal:
+        writer, suspects = Writer(journal, tree.root), [hole.id for hole in accepted(journal)]
+        verdict, _ = verify(tree.place, journal, writer, suspects, Command(("pytest",)), note)
+    return verdict, said
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("shared", [False, True])
+def test_guilty_fills_of_different_tests_are_searched_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Also if each test executes the first fill, too. One after the other they would take 50 runs."""
+    tree, bad = planted(tmp_path / "repo", 8, 5, 8, seed=2)
+    assert 1 not in bad
+    test = TEST.replace(":\n    if", ":\n    m0.f0()\n    if") if shared else TEST
+    tests = "".join(test.format(number + 1, number // 5, number % 5) for number in range(40))
+    verdict, _ = verify_quickly(tree, tests, monkeypatch)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 32 and verdict.num_runs <= 11
+    with tree.open() as journal:
+        reasons = {hole.reason for hole in journal.holes_in(State.ROLLED_BACK)}
+    assert reasons == {"the command fails with it: ValueError: bad"}
+
+
+@needs_bubblewrap
+def test_a_fill_that_spoils_the_tests_of_another_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test that executes it passes; in the next ones good fills would seem guilty."""
+    tree, _ = planted(tmp_path / "repo", 1, 3, 0)
+    with tree.open() as journal:
+        spoiling = b"import m0; m0.f1 = m0.f2 = max"
+        journal.add_fills([(FillRow(1, 0, 0, b"...", spoiling, 0, 0.5), tree.before["m0.py"])])
+        journal.accept(journal.acceptable())
+    tests = "".join(TEST.format(number, 0, number) for number in range(3))
+    verdict, _ = verify_quickly(tree, tests, monkeypatch)
+    assert verdict.guilty == [1] and sorted(verdict.good) == [2, 3]
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("fails_in", "is_flaky"), [({1}, True), ({1, 4, 6}, True), ({1, 3, 4}, True), (set(), False)])
+def test_a_flaky_test_that_executes_no_fill_blames_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: set[int], is_flaky: bool
+) -> None:
+    """Its runs: without fills, with all, to see what executes fills, with all again, without any again."""
+    tree, bad = planted(tmp_path / "repo", 2, 3, 2)
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    tests = FLAKY.format(str(counter), fails_in) + "".join(TEST.format(n, n // 3, n % 3) for n in range(6))
+    verdict, said = verify_quickly(tree, tests, monkeypatch)
+    assert set(verdict.guilty) == bad and len(verdict.good) == 4
+    told = "test_all.py::test_flaky is flaky, and executes no fill: not counted"
+    assert (told in said) == is_flaky
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("change", ["nothing", "a test", "a fill", "ended"])
+def test_a_verification_that_was_killed_repeats_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Unless something has changed meanwhile, or it has ended."""
+    tree, bad = planted(tmp_path / "repo", 2, 3, 1)
+    tests = "".join(TEST.format(number, number // 3, number % 3) for number in range(6))
+
+    def kill(line: str) -> None:
+        if line.startswith("run 4: ") and change != "ended":
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        verify_quickly(tree, tests, monkeypatch, kill)
+    num_before = 0 if change != "nothing" else 4
+    if change == "a fill":
+        with tree.open() as journal:
+            good = min(set(range(1, 7)) - bad)
+            journal.add_fills([(FillRow(good, 1, 0, b"...", b"return 7", 0, 0.5), tree.before["m0.py"])])
+            journal.accept(journal.acceptable())
+    verdict, said = verify_quickly(tree, tests + "# new\n" * (change == "a test"), monkeypatch)
+    assert set(verdict.guilty) == (bad if change != "ended" else set())
+    assert QuickRunner.num_cold == verdict.num_runs - num_before
+    assert sum("(before)" in line for line in said) == num_before
+
+
+@needs_bubblewrap
+def test_a_test_that_reads_fills_and_executes_none_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, bad = planted(tmp_path / "repo", 2, 3, 1)
+    reads = "def test_text(): assert not any('BAD' in m.__loader__.get_source(m.__name__) for m in (m0, m1))\n"
+    verdict, said = verify_quickly(tree, reads + TEST.format(0, 0, 0), monkeypatch)
+    assert set(verdict.guilty) == bad and not any("flaky" in line for line in said)
 
 
 def test_a_command_that_fails_without_fills_is_refused(tmp_path: Path) -> None:

@@ -19,14 +19,16 @@ class QuickRunner(Runner):
     num_cold = num_warm = 0
     _is_warm = False
 
-    def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
+    def run(self, files: Mapping[str, bytes], *, cold: bool = False, traced: bool = False) -> Ran:
         self.copy.put(files)
         is_warm = self._is_warm and not cold
         QuickRunner.num_warm += is_warm
         QuickRunner.num_cold += not is_warm
         tree = self.copy.mirror.work
         named = [tree / word for word in self.command.words if word.endswith(".py")]
-        return _run_tests(tree, named or sorted(tree.rglob("test_*.py")), self.copy.root / MARKER, is_warm=is_warm)
+        return _run_tests(
+            tree, named or sorted(tree.rglob("test_*.py")), self.copy.root / MARKER, is_warm=is_warm, traced=traced
+        )
 
     def warm_up(self, files: Mapping[str, bytes], expected: Ran) -> Ran:
         self._is_warm = True
@@ -43,9 +45,9 @@ def use_quick_runner(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
     monkeypatch.setattr(QuickRunner, "num_warm", 0)
 
 
-def _run_tests(tree: Path, paths: list[Path], marker: Path, *, is_warm: bool) -> Ran:
+def _run_tests(tree: Path, paths: list[Path], marker: Path, *, is_warm: bool, traced: bool) -> Ran:
     failures: list[Failure] = []
-    reached: set[str] = set()
+    reached: dict[str, frozenset[str]] = {}
     num_passed = 0
     with _modules_of(tree):
         for path in paths:
@@ -61,11 +63,11 @@ def _run_tests(tree: Path, paths: list[Path], marker: Path, *, is_warm: bool) ->
                 finally:
                     del os.environ["PYTEST_CURRENT_TEST"]
                 if marker.exists():
+                    reached[test] = frozenset(marker.read_text().split())
                     marker.unlink()
-                    reached.add(test)
     failed = frozenset(failure.test for failure in failures)
     code = TESTS_FAILED if failed else 0
-    reached_by = frozenset(reached) if is_warm else None
+    reached_by = reached if is_warm or traced else None
     return Ran(code, "", 0.01, num_passed, tuple(failures), bool(reached), is_warm, failed, reached_by=reached_by)
 
 

@@ -21,6 +21,7 @@ from midfill_infill.text.encoding import to_source
 
 MAX_LINES: Final = 30  # of a body
 NUM_BODIES: Final = 3
+MAX_DOCSTRING_TOKENS: Final = 500  # of a docstring; comparing takes quadratic time
 MAX_SIBLINGS: Final = 1000
 # Lowers the likeness of a body that reads a parameter which the function lacks: none of 65 such bodies was right.
 LOST_PARAMETER_PENALTY: Final = 0.15
@@ -120,7 +121,7 @@ def _read_function(source: bytes, function: Function) -> _FunctionText:
         path=".".join(function.path),
         name=_split_words(function.path[-1]),
         header=_split_tokens(header),
-        docstring=_split_tokens(docstring),
+        docstring=_split_tokens(docstring)[:MAX_DOCSTRING_TOKENS],
         body=_unwrap(source, keep_end, body_end),
     )
 

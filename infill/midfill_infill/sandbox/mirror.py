@@ -5,6 +5,7 @@ unchanged if the facts of its inode equal those that were recorded when it was c
 """
 
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -71,6 +72,19 @@ class Mirror:
         except OSError as error:
             raise _midfill_error(error, path) from None
         self._copy_to_work(name)
+
+    def digest(self) -> str:
+        """A digest of the names, modes and contents that every run finds."""
+        total = hashlib.sha256()
+        for name in sorted(self._facts):
+            path = self._clean / name
+            mode = path.lstat().st_mode
+            content = os.fsencode(os.readlink(path)) if stat.S_ISLNK(mode) else b""
+            if stat.S_ISREG(mode):
+                with open(path, "rb") as file:
+                    content = hashlib.file_digest(file, "sha256").digest()
+            total.update(ascii((name, mode, content)).encode())
+        return total.hexdigest()
 
     def reset(self) -> list[str]:
         """Restores the copy to its state before the last run. Returns the sorted names that it restored or removed."""

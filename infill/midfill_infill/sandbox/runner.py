@@ -25,7 +25,8 @@ _NOT_FOUND: Final = (126, 127)
 class Ran:
     """One run. `code` is None after the timeout; without a test report `failures` is empty and `passed` is None.
     `failed` are the ids of all tests that failed, None if they are unknown; of these, `excused` do not count.
-    `reached_by` are the ids of the tests that ran code that leaves the marker, None if they are unknown.
+    `reached_by` has the ids of the tests that ran code that leaves the marker, and the words that it left there; None
+    if they are unknown.
     """
 
     code: int | None
@@ -37,13 +38,18 @@ class Ran:
     is_warm: bool = False
     failed: frozenset[str] | None = None
     excused: frozenset[str] = frozenset()
-    reached_by: frozenset[str] | None = None
+    reached_by: Mapping[str, frozenset[str]] | None = None
+
+    @property
+    def blamed(self) -> frozenset[str] | None:
+        """The ids of the tests that failed and count; None if they are unknown."""
+        if self.failed is None or self.code not in (0, TESTS_FAILED):
+            return None
+        return self.failed - self.excused
 
     @property
     def is_good(self) -> bool:
-        if self.code == TESTS_FAILED and self.failed:
-            return self.failed <= self.excused
-        return self.code == 0
+        return self.code == 0 or (bool(self.failed) and self.blamed == frozenset())
 
     @property
     def verdict(self) -> str:
@@ -71,8 +77,10 @@ class Runner:
         self.only: frozenset[str] | None = None  # the ids of the tests that warm runs are for, None for all
         self.start_s = 0.0  # minimum time limit of a run with `cold=True`
 
-    def run(self, files: Mapping[str, bytes], *, cold: bool = False) -> Ran:
-        """Runs the command on the tree with `files` in it; `cold` starts a new process even if one is warm."""
+    def run(self, files: Mapping[str, bytes], *, cold: bool = False, traced: bool = False) -> Ran:
+        """Runs the command on the tree with `files` in it; `cold` starts a new process even if one is warm. Such a run
+        tells what leaves the marker only if it is `traced`.
+        """
         self.copy.put(files)
         marker = self.copy.mirror.work / MARKER
         if self._warm is not None and not cold:
@@ -89,7 +97,8 @@ class Runner:
         command = replace(self.command, timeout_s=max(self.command.timeout_s, self.start_s if cold else 0.0))
         is_reported = self._takes_plugin and not tell_why_cold(command)
         if is_reported:
-            command = add_plugin(command, self.copy, REPORT=str(self.copy.root / _REPORT))
+            marks = {"MARKER": str(self.copy.root / MARKER)} if traced else {}
+            command = add_plugin(command, self.copy, REPORT=str(self.copy.root / _REPORT), **marks)
         began_s = time.perf_counter()
         outcome = self.copy.run(command)
         seconds, reached = time.perf_counter() - began_s, marker.exists()
@@ -100,7 +109,7 @@ class Runner:
         except (OSError, ValueError, TypeError, KeyError):  # it is no pytest, did not come to its end, or was disturbed
             if is_reported and PLUGIN_NAME in outcome.output:  # as of a Python that ignores its variables
                 self._takes_plugin = False
-                return self.run(files, cold=True)
+                return self.run(files, cold=True, traced=traced)
             passed, failures = read_output(outcome.output)
             return Ran(outcome.code, outcome.output, seconds, passed, failures, reached)
 
@@ -138,6 +147,7 @@ def _read(told: dict[str, Any]) -> Ran:
                 each.get("reached"))
         for each in told.get("failures", [])
     )  # fmt: skip
+    reached = told.get("reached")
     return Ran(
         told["code"],
         told["output"],
@@ -146,5 +156,5 @@ def _read(told: dict[str, Any]) -> Ran:
         failures,
         is_warm=True,
         failed=frozenset(told["failed"]) if "failed" in told else None,
-        reached_by=frozenset(told["reached"]) if "reached" in told else None,
+        reached_by={test: frozenset(words) for test, words in reached.items()} if reached is not None else None,
     )

@@ -34,8 +34,9 @@ _compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
 
 class Recorder:
     """The plugin of one run. At the end it calls `tell` with a report of the failures, as JSON, and the exit code.
-    Code that is to be noticed creates the file `marker`; the report says which tests did so, unless that is shared. It
-    names all tests that failed, unless pytest stopped early. Runs the tests `only`, all if that is None.
+    Code that is to be noticed creates the file `marker`, perhaps with words; the report says which tests did so, and
+    with which words, unless that is shared. It names all tests that failed, unless pytest stopped early. Runs the tests
+    `only`, all if that is None.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Recorder:
         self._is_shared = False  # a module or a fixture of several tests created the marker
         self._passed = 0
         self._failures: list[dict[str, Any]] = []
-        self._reached: set[str] = set()
+        self._reached: dict[str, set[str]] = {}
         self._failed: set[str] = set()
         self._stopped_early = False
         self._code: int | None = None
@@ -91,16 +92,24 @@ class Recorder:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Any:
-        had_marker = self._has_marker()
-        if had_marker:
-            os.unlink(self._marker)  # so that it tells what this fixture does
+        before = self._take_marker()  # so that it tells what this fixture does
         yield
         self._is_shared |= fixturedef.scope != "function" and self._has_marker()
-        if had_marker:
-            open(self._marker, "w").close()
+        if before is not None:
+            with open(self._marker, "a") as file:
+                file.write(" ".join(["", *before]))
 
     def _has_marker(self) -> bool:
         return bool(self._marker) and os.path.exists(self._marker)
+
+    def _take_marker(self) -> set[str] | None:
+        """Removes the marker for the next test; returns its words, None without one."""
+        if not self._has_marker():
+            return None
+        with open(self._marker) as file:
+            words = set(file.read().split())
+        os.unlink(self._marker)
+        return words
 
     def pytest_collectreport(self, report: Any) -> None:
         self._note_failed(report)
@@ -114,10 +123,10 @@ class Recorder:
             self._failed.add(report.nodeid)
 
     def _check_marker(self, test: str) -> None:
-        """Records `test` if it created the marker, and removes the file for the next test."""
-        if self._has_marker():
-            os.unlink(self._marker)
-            self._reached.add(test)
+        """Records `test` if it created the marker."""
+        words = self._take_marker()
+        if words is not None:
+            self._reached.setdefault(test, set()).update(words)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -129,7 +138,7 @@ class Recorder:
             failure["reached"] = failure["test"] in self._reached if knows_reach else None
         report: dict[str, Any] = {"passed": self._passed, "failures": self._failures}
         if self._marker and not self._is_shared:
-            report["reached"] = list(self._reached)
+            report["reached"] = {test: list(words) for test, words in self._reached.items()}
         if not self._stopped_early:
             report["failed"] = list(self._failed)
         if self._wants_modules:
@@ -313,8 +322,8 @@ def _write_report(data: bytes, code: int | None) -> None:
         file.write(data)
 
 
-_mark, _client_space, _root, _report = (
-    os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT", "REPORT")
+_mark, _client_space, _root, _report, _marker = (
+    os.environ.pop(f"MIDFILL_WARM_{name}", "") for name in ("MARK", "SPACE", "ROOT", "REPORT", "MARKER")
 )
 _others = [name for name in os.environ.pop("PYTEST_PLUGINS", "").split(",") if name not in ("", __name__)]
 if _others:
@@ -327,4 +336,4 @@ if _mark and os.readlink("/proc/self/ns/pid") != _client_space:
 elif _report:
 
     def pytest_configure(config: Any) -> None:
-        config.pluginmanager.register(Recorder(_write_report), "midfill-recorder")
+        config.pluginmanager.register(Recorder(_write_report, _marker), "midfill-recorder")

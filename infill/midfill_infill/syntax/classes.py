@@ -19,7 +19,7 @@ MAX_FILE_BYTES: Final = 256 * 1024
 
 _CLASS: Final = re.compile(
     rb"\bclass\s+(?P<name>\w+)(?:<[^<>{}]*>)?\s*(?:\((?P<python>[^()]*(?:\([^()]*\)[^()]*)*)\)\s*:"
-    rb"|(?P<others>(?:extends|implements|:)[^{};=]+)\{|:(?=\s*[rRuU]?\"{3}))"
+    rb"|(?P<others>(?:extends|implements|:)[^{};=]{1,1000}+)\{|:(?=\s*[rRuU]?\"{3}))"
 )
 # Patterns of docstrings that say what kind of class it is. The kind counts as one more base class.
 _DOCSTRING_START: Final = rb"""\s*[rRuU]?(\"{3}|'{3})"""

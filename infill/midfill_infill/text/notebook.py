@@ -81,6 +81,10 @@ class Notebook(Document):
     def original(self) -> bytes:
         return self.json.encode("utf-8")
 
+    def with_patch(self, patch: Patch) -> Document:
+        """The code of the cells with a patch applied, which knows no cells: they are those of the file."""
+        return Document(patch.apply(self.data), self.language, self.path, self.stored_as)
+
     def find_cell(self, number: int) -> Cell:
         """A code cell by its number from 1; markdown counts. Raises MidfillError `position_outside` for other cells."""
         if not 1 <= number <= len(self.cells):
@@ -142,8 +146,10 @@ class Notebook(Document):
         return "".join([*pieces, self.json[position:]]).encode("utf-8")
 
     def _cell_at(self, byte: int) -> Cell:
-        """The last cell of the document that starts at or before a byte."""
+        """The last cell of the document that starts at or before a byte. Raises MidfillError `position_outside`."""
         before = [cell for cell in self.cells if cell.start_byte is not None and cell.start_byte <= byte]
+        if not before:
+            raise MidfillError("position_outside", f"{self.name} has no cell of code", "add one")
         return before[-1]
 
 

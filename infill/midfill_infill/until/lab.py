@@ -100,18 +100,6 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     return "a module or a fixture that several tests share runs the function"
 
 
-def splice_probe(document: Document, holes: Sequence[Hole], runner: Runner) -> Patch | None:
-    """The patch for bodies that raise an error and leave a mark in the tree where the command sees it. None if not all
-    holes are bodies, or there are no such bodies in the document's language.
-    """
-    tree = runner.copy.root if runner.command.sandboxed else runner.copy.mirror.work
-    probe = _PROBES.get(document.language or "")
-    if probe is None or not all(hole.is_body for hole in holes):
-        return None
-    body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
-    return splice(document, holes, [body] * len(holes)).patch
-
-
 class Lab:
     """Runs a command on candidates for one document in a copy of its tree. `name` is the document's path below the root
     of the copy; `others` are unsaved files of an editor. `complete` turns a patch into the file's new bytes, by default
@@ -210,9 +198,16 @@ class Lab:
         return ran if ran.is_warm else self.runner.warm_up(files, ran)
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
-        """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
-        probe = splice_probe(self._document, holes, self.runner)
-        return None if probe is None else self._files(probe)
+        """The files with bodies that raise an error and leave a mark where the command sees it. None if not all holes
+        are bodies, or there are no such bodies in the document's language.
+        """
+        probe, tree = _PROBES.get(self._document.language or ""), self.runner.copy.root
+        if probe is None or not all(hole.is_body for hole in holes):
+            return None
+        if not self.runner.command.sandboxed:
+            tree = self.runner.copy.mirror.work
+        body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
+        return self._files(splice(self._document, holes, [body] * len(holes)).patch)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
@@ -228,7 +223,9 @@ class Lab:
             reason = ran.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
-            stopped = {failure.test for failure in asis.failures if NOT_FILLED in failure.message} - ran.reached_by
+            stopped = {
+                failure.test for failure in asis.failures if NOT_FILLED in failure.message
+            } - ran.reached_by.keys()
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
@@ -249,7 +246,7 @@ class Lab:
         """
         if asis.failed is None or probed.failed is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
-        self.runner.only = probed.reached_by | asis.failed | probed.failed
+        self.runner.only = asis.failed.union(probed.failed, probed.reached_by)
         alone = self.runner.run(files)
         if not alone.is_warm or alone.failed != asis.failed:
             self.runner.only = None

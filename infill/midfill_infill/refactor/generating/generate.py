@@ -322,7 +322,9 @@ def _failed(hole: HoleRow, state: State, reason: str) -> Task:
 
 
 def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleRow:
-    """Fills one hole with another seed and journals it as the next attempt. Raises MidfillError."""
+    """Fills one hole with another seed and journals it as the next attempt. A fill that fails is not taken: the one
+    before stays, and MidfillError `holes_failed` says why. Raises MidfillError.
+    """
     filler = RunFiller(journal, root, engine)
     file = journal.file(hole.file)
     source = journal.snapshot(file.planned_hash)
@@ -335,5 +337,10 @@ def reroll(journal: Journal, root: Path, hole: HoleRow, engine: Engine) -> HoleR
     result = filler.make(document, next_attempt, options, threading.Event())
     if result.error is not None:
         raise result.error
-    record(journal, [result], Progress(1), 0.0)
-    return journal.hole(hole.id)
+    before = journal.fill(hole)
+    if result.change is None or before is None:
+        record(journal, [result], Progress(1), 0.0)
+        return journal.hole(hole.id)
+    if result.fill is not None:
+        journal.add_fills([(result.fill, source), (before, source)])  # the last one counts
+    raise MidfillError("holes_failed", f"{result.change.reason}: the fill before stays", "try again, or edit it")

@@ -183,6 +183,9 @@ def _read_header(document: Document, function: Function, span: tuple[int, int], 
     """The header of a function, whose text is empty unless it touches `span`; with `cut` it leaves out the span."""
     assert document.syntax is not None
     start, end = span
+    body_start, body_end = function.body
+    if end < document.to_data(function.start) or body_start < body_end and document.to_data(body_end) <= start:
+        return function.path, b""  # a shortcut: most functions of a file are far from the fill
     if document.syntax.has_indented_blocks:
         first = document.to_data(function.start)
         last = document.to_data(find_header_end(document.source_lines, function))

@@ -43,6 +43,7 @@ def open_part(journal: Journal, path: Path) -> Journal:
         young = path.with_name(f"{path.name}.new")
         try:
             young.unlink(missing_ok=True)
+            young.touch(0o600)  # it will hold code
             with closing(sqlite3.connect(journal.path)) as run, closing(sqlite3.connect(young)) as copy:
                 run.backup(copy)
             young.replace(path)

@@ -59,13 +59,13 @@ class Journal(AbstractContextManager["Journal"]):
         unfinished.unlink(missing_ok=True)
         rows = [(key, json.dumps(value)) for key, value in meta.items()]
         try:
+            unfinished.touch(0o600)  # it will hold code
             with closing(sqlite3.connect(unfinished, isolation_level=None)) as db:
                 db.executescript(resources.files(__package__).joinpath("schema.sql").read_text("utf-8"))
                 db.execute(f"PRAGMA user_version = {VERSION}")
                 db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise MidfillError("journal_failed", f"{unfinished} cannot be written ({error})") from None
-        unfinished.chmod(0o600)
         unfinished.replace(path)
         return cls(path)
 
@@ -107,6 +107,11 @@ class Journal(AbstractContextManager["Journal"]):
     def get_meta(self, key: str) -> Any:
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         return None if row is None else json.loads(row[0])
+
+    def set_meta(self, **values: Any) -> None:
+        rows = [(key, json.dumps(value)) for key, value in values.items()]
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def add_plan(self, planned: Iterable[records.PlannedFile]) -> tuple[int, int]:
         """Stores the plan in order; returns the numbers of files and holes. Streams, in several transactions: when the
@@ -242,7 +247,7 @@ class Journal(AbstractContextManager["Journal"]):
             reserved = []
             for rewrite in rewrites:
                 changes = [[change.hole, change.state, change.reason] for change in rewrite.changes]
-                effect = json.dumps({"regions": rewrite.regions, "changes": changes})
+                effect = json.dumps({"regions": rewrite.regions, "changes": changes, "target": str(rewrite.target)})
                 old, new = digest(rewrite.before), digest(rewrite.after)
                 columns = "file, temporary, old_hash, new_hash, effect, state"
                 query = f"INSERT INTO writes ({columns}) VALUES (?, '', ?, ?, ?, 'reserved')"
@@ -290,10 +295,11 @@ class Journal(AbstractContextManager["Journal"]):
         with self._transaction() as db:
             db.execute("UPDATE writes SET state = ? WHERE id = ?", (state, write_id))
 
-    def unsettled_writes(self) -> list[WriteRow]:
-        """Writes that are neither done nor dropped: in progress, or left by a crash."""
-        query = f"SELECT {_WRITE_COLUMNS} FROM writes WHERE state IN ('reserved', 'intent', 'retracted') ORDER BY id"
-        return [WriteRow(*row) for row in self._rows(query)]
+    def unsettled_writes(self) -> list[tuple[WriteRow, Path]]:
+        """Writes that are neither done nor dropped, in progress or left by a crash, and the paths of their targets."""
+        states = "'reserved', 'intent', 'retracted'"
+        query = f"SELECT {_WRITE_COLUMNS}, effect FROM writes WHERE state IN ({states}) ORDER BY id"
+        return [(WriteRow(*row[:-1]), Path(json.loads(row[-1]).get("target", ""))) for row in self._rows(query)]
 
     def rewrites_of(self, file_id: int) -> Iterator[tuple[bytes, bytes]]:
         """The bytes of a file before and after each time that this run wrote it, the last time first."""

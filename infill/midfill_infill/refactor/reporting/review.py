@@ -28,7 +28,7 @@ r  reroll: another fill with another seed
 s  show more context"""
 
 Reroll = Callable[[HoleRow], HoleRow]
-"""Fills a hole with another seed, and journals that as its next attempt."""
+"""Fills a hole with another seed, and journals that as its next attempt. Raises MidfillError if the fill fails."""
 
 
 class Screen(Protocol):
@@ -96,7 +96,7 @@ def _ask(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> str
                     screen.show("nothing changed")
                     continue
             elif answer == "r":
-                _reroll(journal, screen, reroll, journal.hole(hole.id))
+                reroll(journal.hole(hole.id))
             else:
                 screen.show(HELP)
                 continue
@@ -122,17 +122,6 @@ def _show(journal: Journal, screen: Screen, hole: HoleRow, count: str, context: 
         title += f", {plural(fill.new_errors, 'syntax error')}"
     screen.show(title.replace("  ", " "))
     screen.show_diff(patch(exported, context), exported.document.encoding)
-
-
-def _reroll(journal: Journal, screen: Screen, reroll: Reroll, hole: HoleRow) -> None:
-    """Fills a hole again. A fill that fails is not taken: the one before stays. Raises MidfillError."""
-    source = journal.snapshot(journal.file(hole.file).planned_hash)
-    before = journal.fill(hole)
-    reroll(hole)
-    after = journal.hole(hole.id)
-    if after.state is State.FAILED and before is not None and source is not None:
-        screen.show(f"{after.reason}: the fill before stays")
-        journal.add_fills([(before, source)])
 
 
 def _edit(journal: Journal, screen: Screen, hole: HoleRow) -> bool:

@@ -3,36 +3,43 @@
 The user's tree is written once, at the end, and only by `apply.Writer`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import written
 from midfill_infill.refactor.journal.journal import Journal
 from midfill_infill.refactor.journal.records import FileRow, HoleRow, Report, State, StateChange, Trouble
 from midfill_infill.refactor.writing.apply import Writer, choose_added
-from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty
+from midfill_infill.refactor.writing.bisecting import Verdict, find_guilty, find_guilty_apart, split
 from midfill_infill.refactor.writing.edits import Regions
 from midfill_infill.refactor.writing.imports import weave
-from midfill_infill.refactor.writing.stops import find_stub_stops, read_stops
+from midfill_infill.refactor.writing.stops import find_stub_stops
 from midfill_infill.repository import guards
 from midfill_infill.repository.content import digest, read_content
 from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command
 from midfill_infill.sandbox.copy import Copy, open_copy
-from midfill_infill.sandbox.runner import TESTS_FAILED, Ran, Runner
+from midfill_infill.sandbox.runner import MARKER, Ran, Runner
+from midfill_infill.sandbox.view import choose_variables
+from midfill_infill.sandbox.warm import tell_why_cold
 from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
-from midfill_infill.until.lab import excuse, find_unrelated, splice_probe, why_strict
+from midfill_infill.until.lab import excuse, find_unrelated, why_strict
 
 # The time limit of a run with fills, as a multiple of one without.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 60.0
+_RAN_ADAPTER: Final = TypeAdapter(Ran)
 
 
 Note = Callable[[str], None]
@@ -54,7 +61,7 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
-        self.reasons: dict[int, str] = {}  # why the last run failed in which this hole's fill was the last
+        self.reasons = defaultdict[int, str](str)  # why the last run failed in which this hole's fill was the last
         self.is_slow = False  # a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
@@ -62,6 +69,9 @@ class Verifier:
         self._originals = copy.folder / "firsts"
         # The ids of tests that fail without any fill, None if they are unknown.
         self._failed_before: frozenset[str] | None = None
+        # The ids of tests that execute no fill and fail: sometimes, or only beside fills.
+        self._flaky, self._steady = set[str](), set[str]()
+        self._is_tracing = False  # the fills in the copy tell who executes them
         self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
         self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
         # By the id of a file:
@@ -76,6 +86,11 @@ class Verifier:
             self._suspects.setdefault(hole.file, []).append(hole)
         for file_id in list(self._suspects):
             self._drop_if_it_fails(file_id, self._save_original)
+        fills = [(hole_id, journal.fill(journal.hole(hole_id))) for hole_id in self.suspects]
+        variables = sorted(choose_variables(os.environ, command.variables).items())
+        known = ascii((copy.mirror.digest(), fills, replace(command, is_cancelled=bool), variables))
+        self._start = digest(known.encode()).hex()  # what all runs depend on
+        self._is_resuming = True  # each run so far was one of the verification that was interrupted
 
     @property
     def suspects(self) -> list[int]:
@@ -156,7 +171,7 @@ class Verifier:
             fill = self._journal.fill(hole)
             assert fill is not None
             if hole.id in chosen:
-                texts[hole.id] = fill.new
+                texts[hole.id] = self._mark(hole, regions) if self._is_tracing else fill.new
                 wanted.update(fill.imports)
             else:
                 texts[hole.id] = stops.get(hole.id, fill.old)
@@ -168,37 +183,120 @@ class Verifier:
         self._mirror.write(self._names[file_id], after.data)
         self._standing[file_id] = chosen
 
-    def passes(self, chosen: Sequence[int], *, cold: bool = False) -> bool:
-        ran = self.run(chosen, cold=cold)
+    def passes(self, chosen: Sequence[int]) -> bool:
+        ran = self.run(chosen)
         if chosen and not ran.is_good:
             # Of a guilty fill the last run is its own.
             self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
         return ran.is_good
 
-    def run(self, chosen: Sequence[int], *, cold: bool = False) -> Ran:
+    def run(self, chosen: Sequence[int]) -> Ran:
+        """As `run_once`, but runs again if tests fail that execute no fill, once with the fills and once without any:
+        those that are flaky do not count then.
+        """
+        ran = self.run_once(chosen)
+        if not ran.blamed or self.executed is None:
+            return ran
+        strange = ran.blamed - self.executed.keys() - self._steady
+        if strange:
+            again, without = self.run_once(chosen).blamed, self.run_once([]).blamed
+            if again is None or without is None or self._failed_before is None:
+                return ran
+            steady = {test for test in strange & again if test not in without or test in self._failed_before}
+            self._steady |= steady
+            self._flaky |= strange - steady
+            for test in sorted(strange - steady):
+                self.note(f"{test} is flaky, and executes no fill: not counted")
+        return self._excuse_flaky(ran)
+
+    def _excuse_flaky(self, ran: Ran) -> Ran:
+        failures = tuple(failure for failure in ran.failures if failure.test not in self._flaky)
+        return replace(ran, failures=failures, excused=ran.excused | self._flaky)
+
+    @cached_property
+    def executed(self) -> Mapping[str, frozenset[int]] | None:
+        """The suspects that each test executes, by its id; without the tests that execute none. None if unknown."""
+        return self._read_executed(self._traced)
+
+    @cached_property
+    def _traced(self) -> Ran | None:
+        """A run with the fills of all suspects. None if it could not tell who executes them: only one pytest in the
+        sandbox does, of the bodies of Python.
+        """
+        suspects = chain.from_iterable(self._suspects.values())
+        is_traceable = all(
+            self._journal.file(hole.file).language == "python" and hole.hole.is_body for hole in suspects
+        )
+        return self._trace(self.suspects) if is_traceable and not tell_why_cold(self.command) else None
+
+    def _trace(self, chosen: Sequence[int]) -> Ran:
+        """A run with the fills of `chosen` that tells which of them each test executes."""
+        self._is_tracing = True
+        self._standing.clear()
+        ran = self._execute(chosen)
+        self._is_tracing = False
+        self._standing.clear()
+        self.note(f"{self._describe(chosen)}, to see which tests execute them")
+        return ran
+
+    @staticmethod
+    def _read_executed(ran: Ran | None) -> Mapping[str, frozenset[int]] | None:
+        if ran is None or ran.reached_by is None:
+            return None
+        return {test: frozenset(map(int, words)) for test, words in ran.reached_by.items()}
+
+    def _mark(self, hole: HoleRow, regions: Regions) -> bytes:
+        """The fill of a body with a statement before it that writes the hole's id into the marker."""
+        fill = self._journal.fill(hole)
+        assert fill is not None
+        body = fill.new.lstrip()
+        before = regions.data[: regions.places[hole.id][0]] + fill.new[: len(fill.new) - len(body)]
+        indent = before[before.rfind(b"\n") + 1 :]
+        code = f"with open({str(self.copy.root / MARKER)!r}, 'a') as file: file.write('{hole.id} ')"
+        separator = b"; " if indent.strip() else b"\n" + indent
+        return fill.new[: len(fill.new) - len(body)] + f"exec({code!a}, {{}})".encode() + separator + body
+
+    def run_once(self, chosen: Sequence[int]) -> Ran:
         """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
-        self.put(chosen)
-        self.num_runs += 1
-        ran = self.runner.run({}, cold=cold)
+        ran = self._execute(chosen)
         if self._stops:
             ran = excuse(ran, self._unrelated)
+        ran = self._excuse_flaky(ran)
         state = f"fails: {ran.reason[:100]}".removesuffix(": ")
         if ran.is_good:
             state = "passes"
         elif ran.code is None:
             state = "does not end in time"
-        self.note(f"run {self.num_runs}: {plural(len(chosen), 'fill')}, {state}")
+        self.note(f"{self._describe(chosen)}, {state}")
         return ran
+
+    def _execute(self, chosen: Sequence[int]) -> Ran:
+        """One run, which is journaled, or the same run of a verification that was interrupted."""
+        self.put(chosen)
+        self.num_runs += 1
+        key = [self._start, sorted(chosen), self._is_tracing, bool(self._stops)]
+        logged = self._journal.get_meta(f"run{self.num_runs}") if self._is_resuming else None
+        if logged is not None and logged[0] == key:
+            return _RAN_ADAPTER.validate_python(logged[1])
+        self._is_resuming = False
+        ran = self.runner.run({}, traced=self._is_tracing)
+        told = [key, _RAN_ADAPTER.dump_python(ran, mode="json")]
+        self._journal.set_meta(**{f"run{self.num_runs}": told, f"run{self.num_runs + 1}": None})
+        return ran
+
+    def _describe(self, chosen: Sequence[int]) -> str:
+        return f"run {self.num_runs}{' (before)' * self._is_resuming}: {plural(len(chosen), 'fill')}"
 
     def check_baseline(self, first_s: float | None) -> None:
         """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes.
         With `first_s` it gets that time, and from then on a multiple of what it took.
         """
         self.runner.command = replace(self.command, timeout_s=first_s or self.command.timeout_s)
-        baseline = [self.run([]) for _ in range(self.command.flake_runs)]
+        baseline = [self.run_once([]) for _ in range(self.command.flake_runs)]
         self.runner.command = self.command
         self.is_slow = any(ran.code is None for ran in baseline)
         failed = [ran for ran in baseline if not ran.is_good]
+        self._failed_before = failed[0].failed if failed else frozenset()
         if not failed:
             if first_s is not None:
                 longest_s = max(_LEAST_S, _SLOWER * max(ran.seconds for ran in baseline))
@@ -207,7 +305,6 @@ class Verifier:
         if len(failed) < len(baseline):
             often = f"{len(failed)} of {len(baseline)} times"
             raise MidfillError("verify_flaky", f"the command fails {often} without fills")
-        self._failed_before = failed[0].failed
         for line in self.copy.explain(self.command, failed[0].output):
             self.note(line)
         if self.is_slow:
@@ -226,18 +323,11 @@ class Verifier:
             with suppress(MidfillError, OSError):  # a file that cannot be read has no stubs
                 self._find_stops(file)
         self._standing.clear()
-        warm = self.runner.warm_up({}, self.run([]))
-        probed = None
-        if warm.is_warm:
-            probe = {self._names[file_id]: self._make_probe(file_id) for file_id in self._suspects}
-            files = {name: data for name, data in probe.items() if data is not None}
-            probed = self.runner.run(files) if len(files) == len(probe) else None
-            self._standing.clear()
-            self.num_runs += 2
-        unrelated = None if probed is None else find_unrelated(warm, probed)
+        unrelated = None if self._traced is None else find_unrelated(self.run_once([]), self._traced)
         if unrelated is None:
             if any(self._journal.file(file_id).language == "python" for file_id in self._suspects):
-                self.note(f"every test that fails counts, because {why_strict(self.command, probed)}")
+                why = why_strict(self.command, self._traced and replace(self._traced, is_warm=True))
+                self.note(f"every test that fails counts, because {why}")
             return False
         self._unrelated = unrelated
         if unrelated:
@@ -271,38 +361,15 @@ class Verifier:
             self._without_stops[name] = data
             self._mirror.write(name, regions.replace(stops).data)
 
-    def _make_probe(self, file_id: int) -> bytes | None:
-        """A file in which the suspects leave marks and raise errors; None if there is no such body for one of them."""
-        file = self._journal.file(file_id)
-        planned = self._journal.snapshot(file.planned_hash)
-        assert planned is not None, "a file with fills has a snapshot"
-        document = Document(planned, file.language, Path(file.path))
-        holes = self._suspects[file_id]
-        patch = splice_probe(document, [hole.hole for hole in holes], self.runner)
-        if patch is None:
-            return None
-        probe_at = {edit.start_byte: edit.replacement for edit in patch.edits}
-        regions = self._find_regions(file, (self._originals / str(file_id)).read_bytes())
-        probes = {hole.id: probe_at[hole.start_byte] for hole in holes}
-        return regions.replace({**self._stops.get(file_id, {}), **probes}).data
-
     def find_unproven(self, good: Sequence[int]) -> list[int]:
         """Those of the fills `good` that no test runs which passes with all of them, if stubs stop some tests."""
-        full = self.run(good)
-        if full.failed is not None and full.failed <= self._unrelated.keys():
+        traced = self._trace(good)
+        failed = traced.failed or frozenset()
+        if traced.failed is not None and failed - self._flaky <= self._unrelated.keys():
             return []
-        proven: set[int] = set()
-        while True:
-            # Of each test this tells the next function that it comes to, behind those that are proven.
-            self.put([hole_id for hole_id in good if hole_id in proven])
-            self.num_runs += 1
-            stopped_in: set[int] = set()
-            for failure in self.runner.run({}).failures:
-                if full.failed is not None and failure.test not in full.failed:
-                    stopped_in |= read_stops(failure.message)
-            if not (stopped_in & set(good)) - proven:
-                return [hole_id for hole_id in good if hole_id not in proven]
-            proven |= stopped_in & set(good)
+        executed = self._read_executed(traced) or {}
+        proven = frozenset[int]().union(*(holes for test, holes in executed.items() if test not in failed))
+        return [hole_id for hole_id in good if hole_id not in proven]
 
     def keeps_passing(self, chosen: Sequence[int]) -> bool:
         """True if all tests that pass without any fill pass with `chosen`, too, in the tree as it is."""
@@ -310,14 +377,8 @@ class Verifier:
         self._standing.clear()
         for name, data in self._without_stops.items():
             self._mirror.write(name, data)
-        ran = self.run(chosen, cold=True)
-        if ran.code not in (0, TESTS_FAILED) or ran.failed is None or self._failed_before is None:
-            return False
-        return ran.failed <= self._failed_before
-
-    def close(self) -> None:
-        """Ends the command that is kept warm."""
-        self.runner.close()
+        blamed = self.run_once(chosen).blamed
+        return blamed is not None and self._failed_before is not None and blamed <= self._failed_before
 
 
 def verify(
@@ -336,11 +397,14 @@ def verify(
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
     `sandbox_missing` before anything has been changed.
     """
-    with (
-        open_copy(repository, sandboxed=command.sandboxed) as copy,
-        closing(Verifier(copy, journal, suspects, command, note)) as verifier,
-    ):
-        verdict = _search(verifier, first_s)
+    with open_copy(repository, sandboxed=command.sandboxed) as copy:
+        verifier = Verifier(copy, journal, suspects, command, note)
+        try:
+            verdict = _search(verifier, first_s)
+        except MidfillError:
+            journal.set_meta(run1=None)  # the next one starts anew
+            raise
+        journal.set_meta(run1=None)
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
@@ -362,13 +426,13 @@ def _search(verifier: Verifier, first_s: float | None) -> Verdict:
     except MidfillError as error:
         if error.code != "verify_baseline" or not verifier.suspects:
             raise
-        if not verifier.passes(verifier.suspects):
+        if not verifier.run_once(verifier.suspects).is_good:
             if verifier.is_slow and first_s is not None:
                 return _search(verifier, None)  # it may end after all
             return _search_beside_stubs(verifier, error)
         verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
     else:
-        verdict = find_guilty(verifier.suspects, verifier.passes)
+        verdict = _find_guilty(verifier)
     _refuse_flaky(verifier, verdict, verifier.command.flake_runs - 1)
     return verdict
 
@@ -379,7 +443,7 @@ def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
     """
     if not verifier.stop_unfilled():
         raise baseline
-    verdict = find_guilty(verifier.suspects, verifier.passes)
+    verdict = _find_guilty(verifier)
     verdict.unproven = verifier.find_unproven(verdict.good)
     verdict.good = [hole_id for hole_id in verdict.good if hole_id not in verdict.unproven]
     _refuse_flaky(verifier, verdict, max(1, verifier.command.flake_runs - 1))
@@ -388,12 +452,51 @@ def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
     return verdict
 
 
+def _find_guilty(verifier: Verifier) -> Verdict:
+    """Finds the guilty suspects: at once those that fail in different tests, as far as is known what these execute."""
+    suspects = verifier.suspects
+    full = verifier.run(suspects) if suspects else Ran(0, "", 0.0)
+    if full.is_good:
+        return Verdict(good=suspects)
+    executed = verifier.executed or {}
+    if full.blamed and full.failed is not None and full.blamed <= executed.keys():
+        suspected = frozenset[int]().union(*(executed[test] for test in full.blamed))
+        passing = frozenset[int]().union(*(executed[test] for test in executed.keys() - full.failed))
+        for spared in dict.fromkeys((suspected & passing, frozenset[int]())):
+            verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in sorted(full.blamed)})
+            if verdict is not None:
+                return verdict
+    return find_guilty(suspects, verifier.passes, known_to_fail=True)
+
+
+def _search_apart(verifier: Verifier, suspects: Sequence[int], blamed: Mapping[str, Set[int]]) -> Verdict | None:
+    """As `find_guilty_apart`, for the suspects to blame by tests that fail. None, too, if a test blames none."""
+    if not all(blamed.values()):
+        return None
+    parts = [[hole_id for hole_id in suspects if hole_id in part] for part in split(blamed.values())]
+    part_of = {hole_id: index for index, part in enumerate(parts) for hole_id in part}
+
+    def test_parts(chosen: Sequence[int]) -> set[int] | None:
+        ran = verifier.run(chosen)
+        if ran.blamed is None or not ran.blamed <= blamed.keys():
+            return None
+        last = {part_of[hole_id]: hole_id for hole_id in chosen if hole_id in part_of}
+        index_of = {test: part_of[min(blamed[test])] for test in ran.blamed}
+        for failure in reversed(ran.failures):
+            if index_of.get(failure.test) in last:
+                verifier.reasons[last[index_of[failure.test]]] = failure.sentence
+        return set(index_of.values())
+
+    good = [hole_id for hole_id in suspects if hole_id not in part_of]
+    return find_guilty_apart(good, parts, test_parts)
+
+
 def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> None:
     """Raises `verify_flaky` if a fill is doubtful, or if the command fails with the good ones after all."""
     if verdict.doubtful:
         ids = ", ".join(map(str, verdict.doubtful))
         raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
-    repeats = [verifier.passes(verdict.good, cold=True) for _ in range(num_repeats)]
+    repeats = [verifier.passes(verdict.good) for _ in range(num_repeats)]
     if not all(repeats):
         often = f"{repeats.count(False)} of {len(repeats)} times"
         raise MidfillError("verify_flaky", f"the command fails {often} at the end")

@@ -1,9 +1,12 @@
 """Finds by bisection which of many fills make a test fail. Knows ids of holes; runs nothing itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 Test = Callable[[Sequence[int]], bool]
+# The indices of the parts of which a test fails; None if something else fails.
+TestParts = Callable[[Sequence[int]], set[int] | None]
 
 
 @dataclass
@@ -19,7 +22,7 @@ class Verdict:
     num_runs: int = 0
 
 
-def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
+def find_guilty(suspects: Sequence[int], test: Test, *, known_to_fail: bool = False) -> Verdict:
     """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
     it.
 
@@ -29,27 +32,70 @@ def find_guilty(suspects: Sequence[int], test: Test) -> Verdict:
     the search. One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
     """
     verdict = Verdict()
+    search = _search(verdict, suspects, known_to_fail=known_to_fail)
+    try:
+        chosen = next(search)
+        while True:
+            verdict.num_runs += 1
+            chosen = search.send(test(chosen))
+    except StopIteration:
+        return verdict
 
-    def passes(chosen: Sequence[int]) -> bool:
-        verdict.num_runs += 1
-        return test([*verdict.good, *chosen])
 
-    def search(chosen: Sequence[int], *, known_to_fail: bool) -> None:
-        if not chosen or verdict.doubtful:
-            return
-        if not known_to_fail and passes(chosen):
-            verdict.good.extend(chosen)
-            return
-        if len(chosen) == 1:
-            if passes(chosen):
-                verdict.doubtful.extend(chosen)
-            else:
-                verdict.guilty.extend(chosen)
-            return
-        middle = len(chosen) // 2
-        num_good = len(verdict.good)
-        search(chosen[:middle], known_to_fail=False)
-        search(chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)
+def find_guilty_apart(good: Sequence[int], parts: Sequence[Sequence[int]], test: TestParts) -> Verdict | None:
+    """As `find_guilty`, for `parts` of the suspects each of which fails in tests of its own: searches all at once, so
+    the number of tests is that of the longest search and 2 * log2(number of parts). None if others than the guilty ones
+    of a part make its tests fail, or if suspects outside of all parts, `good`, do not pass.
+    """
+    verdicts = [Verdict() for _ in parts]
+    searches = [_search(verdict, part, known_to_fail=True) for verdict, part in zip(verdicts, parts, strict=True)]
+    asked = {index: next(search) for index, search in enumerate(searches)}
+    if good and test(good) != set():
+        return None
+    while asked:
+        chosen = [asked.get(index, verdict.good) for index, verdict in enumerate(verdicts)]
+        failing = test([*good, *chain.from_iterable(chosen)])
+        if failing is None:
+            return None
+        for index in list(asked):
+            try:
+                asked[index] = searches[index].send(index not in failing)
+            except StopIteration:
+                del asked[index]
+        if any(verdict.doubtful for verdict in verdicts):
+            return None
+    found = Verdict([*good, *chain.from_iterable(verdict.good for verdict in verdicts)])
+    for bit in range((len(parts) - 1).bit_length()):
+        for value in (0, 1):  # of any two parts, each is once in the tree without the other
+            inside = {index for index in range(len(parts)) if index >> bit & 1 == value}
+            guilty = chain.from_iterable(verdicts[index].guilty for index in sorted(inside))
+            if test([*found.good, *guilty]) != inside:
+                return None
+    found.guilty.extend(chain.from_iterable(verdict.guilty for verdict in verdicts))
+    return found
 
-    search(suspects, known_to_fail=False)
-    return verdict
+
+def split(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+    """Joins groups that have an id in common."""
+    parts: list[set[int]] = []
+    for group in map(set, groups):
+        apart = [part for part in parts if part.isdisjoint(group)]
+        parts = [*apart, group.union(*(part for part in parts if not part.isdisjoint(group)))]
+    return parts
+
+
+def _search(verdict: Verdict, chosen: Sequence[int], *, known_to_fail: bool) -> Generator[list[int], bool, None]:
+    """Adds to `verdict` which of `chosen` are good and guilty. Yields what to test, and is sent whether it passes."""
+    if not chosen or verdict.doubtful:
+        return
+    if not known_to_fail and (yield [*verdict.good, *chosen]):
+        verdict.good.extend(chosen)
+        return
+    if len(chosen) == 1:
+        is_doubtful = yield [*verdict.good, *chosen]
+        (verdict.doubtful if is_doubtful else verdict.guilty).extend(chosen)
+        return
+    middle = len(chosen) // 2
+    num_good = len(verdict.good)
+    yield from _search(verdict, chosen[:middle], known_to_fail=False)
+    yield from _search(verdict, chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)

@@ -145,8 +145,9 @@ def recover(journal: Journal, root: Path) -> Report:
     or were both edited. It leaves the target of such a write unchanged.
     """
     report = Report()
-    for row in journal.unsettled_writes():
-        target = Path(os.path.realpath(journal.file(row.file).below(root)))
+    for row, target in journal.unsettled_writes():
+        if not target.is_relative_to(root):  # the tree was moved or copied
+            target = Path(os.path.realpath(journal.file(row.file).below(root)))
         try:
             if _settle(journal, row, target) is Swap.DONE:
                 report.holes += journal.finish([row.id])
