@@ -284,6 +284,10 @@ class Verifier:
         self._journal.set_meta(**{f"run{self.num_runs}": told, f"run{self.num_runs + 1}": None})
         return ran
 
+    def forget_runs(self) -> None:
+        """Drops the journaled runs and their outputs, so that the next verification starts anew."""
+        self._journal.set_meta(**{f"run{number}": None for number in range(1, self.num_runs + 1)})
+
     def _describe(self, chosen: Sequence[int]) -> str:
         return f"run {self.num_runs}{' (before)' * self._is_resuming}: {plural(len(chosen), 'fill')}"
 
@@ -402,9 +406,9 @@ def verify(
         try:
             verdict = _search(verifier, first_s)
         except MidfillError:
-            journal.set_meta(run1=None)  # the next one starts anew
+            verifier.forget_runs()
             raise
-        journal.set_meta(run1=None)
+        verifier.forget_runs()
         verdict.num_runs = verifier.num_runs
         suspects_left = set(verifier.suspects)  # without those of files that failed in between
         verdict.good = [hole_id for hole_id in verdict.good if hole_id in suspects_left]
