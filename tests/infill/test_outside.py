@@ -634,6 +634,26 @@ def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
         assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "base", "called"),
+    [
+        ("openai", "", "/v1/completions"),
+        ("openai", "/openai/v1", "/openai/v1/completions"),
+        ("fim", "/v1", "/v1/fim/completions"),
+        ("fim", "/beta/", "/beta/fim/completions"),
+        ("chat", "/v1/", "/v1/chat/completions"),
+        ("chat", "/v1beta/openai/", "/v1beta/openai/chat/completions"),  # Gemini
+        ("chat", "/api/paas/v4", "/api/paas/v4/chat/completions"),  # Zhipu
+        ("ollama", "/proxied/v1", "/proxied/api/generate"),
+        ("llamacpp", "/proxied", "/proxied/infill"),
+    ],
+)
+def test_the_address_of_a_service_is_what_its_own_example_calls_the_base(protocol: str, base: str, called: str) -> None:
+    with serve(protocol) as server, EngineClient(parse_engine(f"{protocol}:m@{server.url}{base}")) as client:
+        list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}, {"text": "y"}]})))
+        assert server.asked[-1]["path"] == called
+
+
 @pytest.mark.parametrize("page", [None, {"data": []}, [], {"data": [{"name": "m"}]}, "no"])
 def test_a_server_that_lists_no_model_is_an_error_with_a_next_step(page: Any) -> None:
     with serve("openai") as server:
@@ -1033,6 +1053,7 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
         assert parse_engine("ollama:a").url == url
     assert parse_engine("llamacpp:http://127.0.0.1:8012") == Endpoint(url="http://127.0.0.1:8012", protocol="llamacpp")
     assert parse_engine("openai:x/y@https://h/v1").url == "https://h"
+    assert parse_engine("ollama:m@https://h/x/v1").url == "https://h/x"
     for text, url, model in (
         ("ollama:m@127.0.0.1:8411", "http://127.0.0.1:8411", "m"), ("ollama:a:1b@gpu:9", "http://gpu:9", "a:1b"),
         ("ollama:m@localhost", "http://localhost:11434", "m"), ("ollama:m@[::1]:9/", "http://[::1]:9", "m"),
