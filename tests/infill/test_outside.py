@@ -29,7 +29,7 @@ from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.discovery import find_servers
-from midfill_infill.engines.endpoint import Endpoint, parse_engine
+from midfill_infill.engines.endpoint import Endpoint, hide_password, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import LINE_TOKENS
@@ -1094,8 +1094,10 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
             assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
     with pytest.raises(MidfillError, match="no password"):
         parse_engine("openai:m@user:pa55@127.0.0.1:8000")
-    with pytest.raises(MidfillError, match=r"^'\*\*\*@h' names no address"):
-        parse_engine("openai:user:pa55@h")
+    for wrong in ("openai:user:pa55@h", "chat:http://user:pa/55@h", "chat:http://u@pa/55@h"):
+        with pytest.raises(MidfillError, match=r"^'(http://)?\*\*\*@h' names no address|no password"):
+            parse_engine(wrong)
+    assert hide_password("chat:m@http://user:p@ 55@h") == "chat:m@http://***@h"
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:

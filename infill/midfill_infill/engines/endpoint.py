@@ -91,7 +91,7 @@ class Endpoint:
 
 _URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
 # A user's name and password before a host; without http:// only behind a model.
-_USER: Final = re.compile(r"(?<=//)[^/@\s]+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
+_USER: Final = re.compile(r"(?<=//).+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
 _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
 _LOCAL: Final = re.compile(
     r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
