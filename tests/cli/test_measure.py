@@ -20,6 +20,8 @@ from midfill_engine.wire import ModelInfo
 from midfill_infill.cli import build_app
 from midfill_infill.cli.measure import open_model
 from midfill_infill.filling import certainty
+from midfill_infill.sandbox import copy
+from midfill_infill.sandbox.mirror import Mirror
 
 SOURCE = '''def scale{n}(value):
     """Return the value."""
@@ -225,7 +227,7 @@ def test_an_interrupt_during_the_start_of_an_engine_ends_it(monkeypatch: pytest.
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="no bubblewrap")
 def test_bodies_with_which_a_command_passes_are_counted(
-    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_plan(rows=[["return value"]])
     for path in tree.glob("f*.py"):
@@ -238,5 +240,9 @@ def test_bodies_with_which_a_command_passes_are_counted(
     plain = json.loads(run(*words).stdout)["models"][1]["bodies"]
     assert plain["passes"] is None and plain["exact"]["percent"] == 50
     command = f"{sys.executable} check.py"
+    folders: list[Path] = []
+    monkeypatch.setattr(copy, "Mirror", lambda root, folder: folders.append(folder) or Mirror(root, folder))
     tested = json.loads(run(*words, "--until", command, "--allow", sys.prefix).stdout)["models"][1]["bodies"]
+    (folder,) = folders
+    assert not folder.exists()
     assert tested["passes"] == {"percent": 100, "low": 34.2, "high": 100.0, "of": 2}

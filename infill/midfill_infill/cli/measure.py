@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -153,7 +153,7 @@ class Comparison:
         from midfill_infill.measuring.table import Measured
 
         measured: list[Measured] = []
-        with open_meter(len(self._gaps), is_quiet=self._is_quiet) as count:
+        with open_meter(len(self._gaps), is_quiet=self._is_quiet) as count, self._passing or nullcontext():
             try:
                 floor = list(count(FLOOR, copy_from_files(self._gaps, self._context)))
                 measured.append(Measured(FLOOR, floor, is_floor=True))

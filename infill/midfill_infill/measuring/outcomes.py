@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import BASE, ModelInfo
+from midfill_infill.config import locked_for_change, replace_file
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
@@ -19,6 +20,7 @@ from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
 FRESH_S: Final = 24 * 3600.0  # how long an outcome spares the next runs the fill
 MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
+MAX_KEPT: Final = 4 * MAX_FITTED  # outcomes: a file of twice as many is cut to the latest
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,14 @@ class Store:
         name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
         self._path = certainty.folder() / f"{name}.jsonl"
         self._outcomes: dict[str, GapOutcome] = {}
-        text = ""
-        with suppress(OSError):
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # it was cut off by an abort, or is of another version
-                self._put(GapOutcome.from_json(json.loads(line)))
+        with suppress(OSError), locked_for_change(self._path):
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            for line in lines:
+                with suppress(ValueError, TypeError, KeyError):  # it was cut off by an abort, or is of another version
+                    self._put(GapOutcome.from_json(json.loads(line)))
+            if len(lines) > 2 * MAX_KEPT:
+                latest = list(self._outcomes.values())[-MAX_KEPT:]
+                replace_file(self._path, "".join(map(_dump, latest)).encode())
 
     def _put(self, outcome: GapOutcome) -> None:
         """Adds an outcome as the latest one."""
@@ -88,10 +92,9 @@ class Store:
     def add(self, outcome: GapOutcome) -> None:
         """Keeps an outcome. Raises MidfillError if its file cannot be written."""
         self._put(outcome)
-        with _raising_write_failed(self._path):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _raising_write_failed(self._path), locked_for_change(self._path):
             with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-                file.write(f"\n{json.dumps(asdict(outcome))}")  # the last line may be cut off
+                file.write(_dump(outcome))
 
     def fit(self, model: str) -> JudgeFit | None:
         """Fits two things to the outcomes of `model`: certainties, and the weights that decide among the texts of a
@@ -115,6 +118,11 @@ class Store:
         compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
         lines = compared[-MAX_FITTED:]
         return fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
+
+
+def _dump(outcome: GapOutcome) -> str:
+    """A line of the file, behind the last one, which may be cut off."""
+    return f"\n{json.dumps(asdict(outcome))}"
 
 
 @contextmanager

@@ -1,24 +1,33 @@
 """Runs the user's command on fills of Python bodies. Does not count a body that no test reaches."""
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.measuring.gaps import Gap
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.sandbox.copy import Copy, open_copy
 from midfill_infill.until.choosing import place_tests
 from midfill_infill.until.lab import open_lab
 
 
-class Passing:
-    """Runs the user's command on fills, in copies of the tree around `folder`. `timeout_s` limits a run; by default it
-    may take five times as long as a run without a fill.
+class Passing(AbstractContextManager["Passing"]):
+    """Runs the user's command on fills, in a copy of the tree around `folder`, which lasts until the exit. `timeout_s`
+    limits a run; by default it may take five times as long as a run without a fill.
     """
 
     def __init__(self, command: Command, folder: Path, timeout_s: float | None = None) -> None:
         self._command, self._folder, self._timeout_s = command, folder, timeout_s
         self._skipped: dict[str, str] = {}
+        self._copies: dict[Path, Copy] = {}  # by the root of the tree
+        self._ending = ExitStack()
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.close()
 
     @property
     def line(self) -> str:
@@ -39,7 +48,7 @@ class Passing:
         try:
             line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
             command = replace(self._command, words=read_words(line))
-            with open_lab(gap.document, path, command, self._folder) as lab:
+            with open_lab(gap.document, path, command, self._folder, open_copy=self._open_copy) as lab:
                 lab.start((gap.hole,), timeout_s=self._timeout_s)
                 return lab.run(candidate).is_good
         except MidfillError as error:
@@ -47,3 +56,11 @@ class Passing:
                 raise
             self._skipped[gap.id] = error.message
             return None
+
+    @contextmanager
+    def _open_copy(self, repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
+        """The copy of a tree that all bodies share."""
+        if repository.root not in self._copies:
+            opened = open_copy(repository, sandboxed=sandboxed)
+            self._copies[repository.root] = self._ending.enter_context(opened)
+        yield self._copies[repository.root]

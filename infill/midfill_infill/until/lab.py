@@ -15,7 +15,7 @@ from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.copy import open_copy
+from midfill_infill.sandbox.copy import OpenCopy, open_copy
 from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
@@ -352,10 +352,16 @@ class Lab:
 
 @contextmanager
 def open_lab(
-    document: Document, path: Path, command: Command, folder: Path, others: Mapping[Path, bytes] | None = None
+    document: Document,
+    path: Path,
+    command: Command,
+    folder: Path,
+    others: Mapping[Path, bytes] | None = None,
+    open_copy: OpenCopy = open_copy,
 ) -> Iterator[Lab]:
-    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
-    MidfillError if there is no sandbox, or no tree that can be copied.
+    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. At the
+    end the copy has the file at `path` as the tree has it. Raises MidfillError if there is no sandbox, or no tree that
+    can be copied.
     """
     file = Path(os.path.realpath(path))
     folder = Path(os.path.realpath(folder))
@@ -377,4 +383,8 @@ def open_lab(
     with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
         # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
         held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}
-        yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)
+        name = file.relative_to(place.root).as_posix()
+        try:
+            yield Lab(runner, document, name, held)
+        finally:
+            copy.mirror.copy_from_root((), [name])
