@@ -142,7 +142,7 @@ def test_alternatives_that_take_queries_of_their_own_may_be_spared(stand_in: Sta
 def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: StandIn) -> None:
     answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}], n=2)
     assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
-    heat = [body.get("temperature", body.get("options", {}).get("temperature", 0)) for body in stand_in.asked]
+    heat = [body.get("temperature", body.get("options", {}).get("temperature")) for body in stand_in.asked]
     assert heat == [0, ALTERNATIVE_TEMPERATURE]
 
 
