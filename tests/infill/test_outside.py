@@ -960,6 +960,15 @@ def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
             assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_thoughts_without_any_mark_before_a_part_of_a_line_are_not_its_text(*, ends: bool) -> None:
+    thoughts = "Okay, the gap is the value of c.\nThe name says add; maybe c = a - b?\nBut wait, no.\n\nFinal answer:\n"
+    with serve("chat") as server:
+        server.parts = re.findall(r"\S+|\s+", f"{thoughts}```python\na + b\n```")
+        server.is_short = ends  # so that the answer tells why it ends
+        assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == "    c = a + b"
+
+
 @pytest.mark.parametrize("form", ["{}", "```\n{}\n```"])
 def test_tags_of_thoughts_in_code_are_code(stand_in: StandIn, form: str) -> None:
     for code in (
