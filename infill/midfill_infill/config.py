@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, advise_on_space
 
 PROJECT_FILE: Final = ".midfill.toml"
 USER_VARIABLE: Final = "MIDFILL_CONFIG"
@@ -256,7 +256,8 @@ def set_for_user(name: str, value: str | None) -> Path:
             tomllib.loads(data.decode())
             replace_file(target, data)
     except OSError as error:
-        raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
+        message = f"{file} cannot be written ({error.strerror})"
+        raise MidfillError("write_failed", message, advise_on_space(error)) from None
     except ValueError:  # an undecodable byte or a control character
         raise MidfillError("bad_config", f"{value!r} has a character that no settings file can hold") from None
     return file

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from midfill_engine.wire import BASE, ModelInfo
 from midfill_infill.config import locked_for_change, replace_file
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, advise_on_space
 from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
@@ -132,9 +132,8 @@ def _raising_write_failed(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"what was measured cannot be kept in {path.parent} ({os.strerror(error.errno or 0)})"
-        raise MidfillError(
-            "write_failed", message, "make it writable, or set XDG_DATA_HOME to another folder"
-        ) from error
+        next_step = advise_on_space(error) or "make it writable, or set XDG_DATA_HOME to another folder"
+        raise MidfillError("write_failed", message, next_step) from error
 
 
 def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:
