@@ -130,8 +130,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
     variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}") and parts.scheme == "https"]
-    tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
-    token = next((token for token in tokens if token), None)
+    token = next(filter(None, map(os.environ.get, (*variables, "MIDFILL_TOKEN"))), None)
     if not protocol.root or parts.path == protocol.root:
         url = url.removesuffix("/v1")
     return Endpoint(None, url, token, protocol=name, model=model, context_tokens=context_tokens)

@@ -106,18 +106,13 @@ class Store:
             fills = [outcome for outcome in filled if outcome.kind == kind][-MAX_FITTED:]
             if rate_if_better(fills) is not None:
                 fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
-        judge = self._fit_judge(model)
+        judge = None
+        if self._info.id != BASE:  # for which what ships was fitted on more
+            lines = [outcome for outcome in filled if outcome.compared][-MAX_FITTED:]
+            judge = fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
         with _raising_write_failed(self._path):
             certainty.save(self._info, model, fits, judge.weights if judge else None)
         return judge
-
-    def _fit_judge(self, model: str) -> JudgeFit | None:
-        """The weights fitted to the latest lines, if better. None for BASE, for which what ships was fitted on more."""
-        if self._info.id == BASE:
-            return None
-        compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
-        lines = compared[-MAX_FITTED:]
-        return fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
 
 
 def _dump(outcome: GapOutcome) -> str:

@@ -94,12 +94,8 @@ class Exchange:
     def __init__(
         self, protocol: Protocol, model: str, name: str, ask: Ask, wanted: int, limit: int | None = None
     ) -> None:
-        self._protocol = protocol
-        self._model = model
-        self._name = name
-        self._ask = ask
-        self._limit = limit
-        self.window = wanted
+        self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
+        self._limit, self.window = limit, wanted
         if limit is not None:
             self.window = min(wanted, max(limit - protocol.answer_tokens, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused

@@ -44,10 +44,8 @@ class OpenAI(Protocol):
 
     def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
         """vLLM's `max_model_len`; other servers tell no limit."""
-        limits = [entry.get("max_model_len") for entry in answer["data"] if entry["id"] == model]
-        if limits and limits[0]:
-            return int(limits[0])
-        return None
+        limits = (int(entry.get("max_model_len") or 0) for entry in answer["data"] if entry["id"] == model)
+        return next(limits, None)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message.get("choices"):  # some engines end with an event that only counts tokens
