@@ -22,6 +22,7 @@ from midfill_infill.cli.measure import open_model
 from midfill_infill.filling import certainty
 from midfill_infill.sandbox import copy
 from midfill_infill.sandbox.mirror import Mirror
+from midfill_infill.until.lab import Lab
 
 SOURCE = '''def scale{n}(value):
     """Return the value."""
@@ -242,7 +243,15 @@ def test_bodies_with_which_a_command_passes_are_counted(
     command = f"{sys.executable} check.py"
     folders: list[Path] = []
     monkeypatch.setattr(copy, "Mirror", lambda root, folder: folders.append(folder) or Mirror(root, folder))
-    tested = json.loads(run(*words, "--until", command, "--allow", sys.prefix).stdout)["models"][1]["bodies"]
+    starts: list[object] = []
+    start = Lab.start
+    monkeypatch.setattr(Lab, "start", lambda lab, holes, **limits: starts.append(holes) or start(lab, holes, **limits))
+    with serve("openai") as server:
+        server.parts = ["return value\n"]
+        words += ["--model", f"openai:m@{server.url}", "--until", command, "--allow", sys.prefix]
+        _, *models = json.loads(run(*words).stdout)["models"]
+    tested, again = (model["bodies"] for model in models)
+    assert again["passes"] == tested["passes"] and len(starts) == 2, "a text that both models wrote is tested once"
     (folder,) = folders
     assert not folder.exists()
     assert tested["passes"] == {"percent": 100, "low": 34.2, "high": 100.0, "of": 2}

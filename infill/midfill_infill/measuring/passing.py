@@ -11,6 +11,7 @@ from midfill_infill.measuring.gaps import Gap
 from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_words
 from midfill_infill.sandbox.copy import Copy, open_copy
+from midfill_infill.text.spans import Patch
 from midfill_infill.until.choosing import place_tests
 from midfill_infill.until.lab import open_lab
 
@@ -23,6 +24,7 @@ class Passing(AbstractContextManager["Passing"]):
     def __init__(self, command: Command, folder: Path, timeout_s: float | None = None) -> None:
         self._command, self._folder, self._timeout_s = command, folder, timeout_s
         self._skipped: dict[str, str] = {}
+        self._known: dict[tuple[str, Patch], bool] = {}  # whether fills pass, as of a model before
         self._copies: dict[Path, Copy] = {}  # by the root of the tree
         self._ending = ExitStack()
 
@@ -45,12 +47,16 @@ class Passing(AbstractContextManager["Passing"]):
         path = gap.document.path
         if gap.kind != "body" or gap.document.language != "python" or path is None or gap.id in self._skipped:
             return None
+        key = gap.id, candidate.patch
+        if key in self._known:
+            return self._known[key]
         try:
             line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
             command = replace(self._command, words=read_words(line))
             with open_lab(gap.document, path, command, self._folder, open_copy=self._open_copy) as lab:
                 lab.start((gap.hole,), timeout_s=self._timeout_s)
-                return lab.run(candidate).is_good
+                passes = self._known[key] = lab.run(candidate).is_good
+                return passes
         except MidfillError as error:
             if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
                 raise
