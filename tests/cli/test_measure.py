@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.cli.fake_engine import Plan
@@ -233,25 +234,35 @@ def test_bodies_with_which_a_command_passes_are_counted(
     set_plan(rows=[["return value"]])
     for path in tree.glob("f*.py"):
         path.unlink()
-    (tree / "shop.py").write_text("def same(value):\n    return value\n\n\ndef other(value):\n    return [value]\n")
-    (tree / "check.py").write_text(
-        "import shop, sys\nprint(shop.same(3))\nsys.exit(shop.same(3) != 3 or shop.other(1) not in (1, [1]))\n"
+    for name, body in {"same": "value", "other": "[value]"}.items():
+        (tree / name).mkdir()
+        (tree / name / "shop.py").write_text(f"def {name}(value):\n    return {body}\n")
+    (tree / "check.py").write_text(  # it leaves the copy without a file whose body is filled next
+        "import os, sys\nfrom same.shop import same\nfrom other.shop import other\n"
+        "os.remove('same/shop.py'), os.remove('other/shop.py')\n"
+        "print(same(3))\nsys.exit(same(3) != 3 or other(1) not in (1, [1]))\n"
     )
-    words = ["shop.py", "--model", "embedded", "--lines", "0", "--bodies", "2", "--json"]
+    words = [".", "--model", "embedded", "--lines", "0", "--bodies", "2", "--seed", "1", "--json"]
     plain = json.loads(run(*words).stdout)["models"][1]["bodies"]
     assert plain["passes"] is None and plain["exact"]["percent"] == 50
     command = f"{sys.executable} check.py"
     folders: list[Path] = []
     monkeypatch.setattr(copy, "Mirror", lambda root, folder: folders.append(folder) or Mirror(root, folder))
-    starts: list[object] = []
+    starts: list[list[str]] = []
     start = Lab.start
-    monkeypatch.setattr(Lab, "start", lambda lab, holes, **limits: starts.append(holes) or start(lab, holes, **limits))
+
+    def read_and_start(lab: Lab, *holes: Any, **limits: Any) -> None:
+        starts.append([(lab.runner.copy.mirror.work / name / "shop.py").read_text() for name in ("same", "other")])
+        start(lab, *holes, **limits)
+
+    monkeypatch.setattr(Lab, "start", read_and_start)
     with serve("openai") as server:
         server.parts = ["return value\n"]
         words += ["--model", f"openai:m@{server.url}", "--until", command, "--allow", sys.prefix]
         _, *models = json.loads(run(*words).stdout)["models"]
     tested, again = (model["bodies"] for model in models)
-    assert again["passes"] == tested["passes"] and len(starts) == 2, "a text that both models wrote is tested once"
+    whole = [(tree / name / "shop.py").read_text() for name in ("same", "other")]
+    assert again["passes"] == tested["passes"] and starts == [whole, whole], "what both models wrote is tested once"
     (folder,) = folders
     assert not folder.exists()
     assert tested["passes"] == {"percent": 100, "low": 34.2, "high": 100.0, "of": 2}

@@ -1,8 +1,10 @@
 """Runs the user's command on fills of Python bodies. Does not count a body that no test reaches."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
@@ -53,7 +55,8 @@ class Passing(AbstractContextManager["Passing"]):
         try:
             line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
             command = replace(self._command, words=read_words(line))
-            with open_lab(gap.document, path, command, self._folder, open_copy=self._open_copy) as lab:
+            open_shared = partial(self._open_copy, Path(os.path.realpath(path)))
+            with open_lab(gap.document, path, command, self._folder, open_copy=open_shared) as lab:
                 lab.start((gap.hole,), timeout_s=self._timeout_s)
                 passes = self._known[key] = lab.run(candidate).is_good
                 return passes
@@ -64,9 +67,14 @@ class Passing(AbstractContextManager["Passing"]):
             return None
 
     @contextmanager
-    def _open_copy(self, repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
-        """The copy of a tree that all bodies share."""
+    def _open_copy(self, file: Path, repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
+        """The copy of a tree that all bodies share. At the end it has `file` as the tree has it."""
         if repository.root not in self._copies:
             opened = open_copy(repository, sandboxed=sandboxed)
             self._copies[repository.root] = self._ending.enter_context(opened)
-        yield self._copies[repository.root]
+        copy = self._copies[repository.root]
+        try:
+            yield copy
+        finally:
+            copy.mirror.reset()
+            copy.mirror.copy_from_root((), [file.relative_to(copy.root).as_posix()])

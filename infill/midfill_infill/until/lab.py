@@ -359,9 +359,8 @@ def open_lab(
     others: Mapping[Path, bytes] | None = None,
     open_copy: OpenCopy = open_copy,
 ) -> Iterator[Lab]:
-    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. At the
-    end the copy has the file at `path` as the tree has it. Raises MidfillError if there is no sandbox, or no tree that
-    can be copied.
+    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
+    MidfillError if there is no sandbox, or no tree that can be copied.
     """
     file = Path(os.path.realpath(path))
     folder = Path(os.path.realpath(folder))
@@ -383,8 +382,4 @@ def open_lab(
     with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
         # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
         held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}
-        name = file.relative_to(place.root).as_posix()
-        try:
-            yield Lab(runner, document, name, held)
-        finally:
-            copy.mirror.copy_from_root((), [name])
+        yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)
