@@ -87,7 +87,7 @@ def measure_command(
             goal = read_goal(until, 1, command_timeout, sandbox, allow, env)
             warn_of(goal.command)
             passing = Passing(goal.command, Path.cwd(), command_timeout)
-        comparison = Comparison(gaps, repository.root, device, passing, is_quiet=json_output, again=again)
+        comparison = Comparison(gaps, repository.root, device, passing, quiet=json_output, again=again)
         measured, was_interrupted = comparison.measure_all(model or list_models())
         if json_output:
             print(json.dumps(describe_all(gaps, measured), indent=2))
@@ -131,19 +131,12 @@ class Comparison:
     """Measures models one after the other, with a progress bar on a terminal."""
 
     def __init__(
-        self,
-        gaps: "Sequence[Gap]",
-        root: Path,
-        device: DeviceName,
-        test: "Passing | None",
-        *,
-        is_quiet: bool,
-        again: bool,
+        self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, test: "Passing | None", *, quiet: bool, again: bool
     ) -> None:
         """`test` tests the bodies that are filled."""
         from midfill_infill.measuring.measure import Context
 
-        self._gaps, self._device, self._test, self._is_quiet, self._again = gaps, device, test, is_quiet, again
+        self._gaps, self._device, self._test, self._is_quiet, self._again = gaps, device, test, quiet, again
         self._context = Context(root)
 
     def measure_all(self, names: Sequence[str]) -> "tuple[list[Measured], bool]":

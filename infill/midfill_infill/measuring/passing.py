@@ -50,21 +50,19 @@ class Passing(AbstractContextManager["Passing"]):
         if gap.kind != "body" or gap.document.language != "python" or path is None or gap.id in self._skipped:
             return None
         key = gap.id, candidate.patch
-        if key in self._known:
-            return self._known[key]
-        try:
-            line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
-            command = replace(self._command, words=read_words(line))
-            open_shared = partial(self._open_copy, Path(os.path.realpath(path)))
-            with open_lab(gap.document, path, command, self._folder, open_copy=open_shared) as lab:
-                lab.start((gap.hole,), timeout_s=self._timeout_s)
-                passes = self._known[key] = lab.run(candidate).is_good
-                return passes
-        except MidfillError as error:
-            if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
-                raise
-            self._skipped[gap.id] = error.message
-            return None
+        if key not in self._known:
+            try:
+                line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
+                command = replace(self._command, words=read_words(line))
+                open_shared = partial(self._open_copy, Path(os.path.realpath(path)))
+                with open_lab(gap.document, path, command, self._folder, open_copy=open_shared) as lab:
+                    lab.start((gap.hole,), timeout_s=self._timeout_s)
+                    self._known[key] = lab.run(candidate).is_good
+            except MidfillError as error:
+                if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
+                    raise
+                self._skipped[gap.id] = error.message
+        return self._known.get(key)
 
     @contextmanager
     def _open_copy(self, file: Path, repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
