@@ -63,8 +63,9 @@ class HoleSpec(Message):
     Every part of `draft` outside `keep` is masked; kept characters are anchors and come back unchanged. Ranges of
     `keep` that touch have an empty masked part between them. A causal model also keeps the line breaks beside anchors,
     and leaves as many brackets open as the draft does. If a masked part is empty or white space, the length policy
-    chooses its length; otherwise the hint is the number of its tokens. The bounds of lines count lines with text, also
-    in anchors. No token of the fill contains a string of `forbid`.
+    chooses its length; otherwise the hint is the number of its tokens. All masked parts together get at most
+    `max_tokens`, each at least one; of more parts than that, the last stay empty. The bounds of lines count lines with
+    text, also in anchors. No token of the fill contains a string of `forbid`.
 
     Every line of the fill after the first that has text begins with `indent`: a causal model ends the hole before a
     line that does not. Without `indent` it writes a single line. A causal model compares `candidates` with its own

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from midfill_infill.errors import MidfillError
+from midfill_infill.errors import MidfillError, advise_on_space
 
 PROJECT_FILE: Final = ".midfill.toml"
 USER_VARIABLE: Final = "MIDFILL_CONFIG"
@@ -242,25 +242,39 @@ def set_for_user(name: str, value: str | None) -> Path:
     import tomllib
 
     file = user_file()
-    _read(file, "user")
-    text = file.read_bytes().decode("utf-8-sig") if file.exists() else ""
-    lines = _without(text.splitlines(keepends=True), name)
-    if value is not None:
-        parsed = _parse(KEYS[name], value, name)
-        # JSON escapes are valid in TOML strings.
-        lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}\n")
+    target = Path(os.path.realpath(file))
     try:
-        data = "".join(lines).encode()
-        tomllib.loads(data.decode())
+        with locked_for_change(target):
+            _read(file, "user")
+            text = file.read_bytes().decode("utf-8-sig") if file.exists() else ""
+            lines = _without(text.splitlines(keepends=True), name)
+            if value is not None:
+                parsed = _parse(KEYS[name], value, name)
+                # JSON escapes are valid in TOML strings.
+                lines.insert(0, f"{name} = {json.dumps(parsed, ensure_ascii=False)}\n")
+            data = "".join(lines).encode()
+            tomllib.loads(data.decode())
+            replace_file(target, data)
+    except OSError as error:
+        message = f"{file} cannot be written ({error.strerror})"
+        raise MidfillError("write_failed", message, advise_on_space(error)) from None
     except ValueError:  # an undecodable byte or a control character
         raise MidfillError("bad_config", f"{value!r} has a character that no settings file can hold") from None
-    try:
-        target = Path(os.path.realpath(file))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, data)
-    except OSError as error:
-        raise MidfillError("write_failed", f"{file} cannot be written ({error.strerror})") from None
     return file
+
+
+@contextmanager
+def locked_for_change(path: Path) -> Iterator[None]:
+    """Makes the folder of a file, and waits until nobody else changes a file in it. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):  # on Windows and in some network file systems there is no such lock
+            import fcntl
+
+            folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -134,6 +134,13 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def advise_on_space(error: OSError) -> str | None:
+    """What to do if a disk, a quota or a file has no room for more; None after other errors."""
+    if error.errno == errno.EFBIG:
+        return "raise the limit that `ulimit -f` shows and run the command again"
+    return "free some space and run the command again" if is_disk_full(error) else None
+
+
 def _without_period(text: str) -> str:
     text = text.strip()
     return text if text.endswith("...") else text.removesuffix(".")

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,7 +70,12 @@ class Engines:
                 return
         proposed = propose_fill(document, holes, options)
         yield Preview.of(proposed, 0, None) if proposed else Preview(0, 1, (), is_proposed=True)
-        yield from fill(document, holes, options, self._connect(model_and_device, say))
+        connector = ThreadPoolExecutor(1)
+        connecting = connector.submit(self._connect, model_and_device, say)
+        connector.shutdown(wait=False)
+        while not wait([connecting], POLL_S).done:
+            yield Preview(0, 1, (), is_proposed=True)  # lets the caller stop
+        yield from fill(document, holes, options, connecting.result())
 
     def _connect(self, model_and_device: ModelAndDevice, say: Say) -> "EngineClient":
         """A connection to an engine, which is started if none runs. `say` gets sentences about it for the user."""

@@ -312,14 +312,15 @@ def test_small_terminals_show_every_hole(num_holes: int) -> None:
     assert "x = 1" in frame or num_holes > 5
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("code", "advice"), [(errno.ENOSPC, "free some space"), (errno.EFBIG, "`ulimit -f`")])
+def test_a_full_disk_is_one_sentence(code: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(MidfillError) as error:
         write_atomically(Path("t.py"), SOURCE, b"new")
-    assert "free some space" in error.value.sentence and error.value.exit_code == 3
+    assert advice in error.value.sentence and error.value.exit_code == 3
     assert (Path("t.py").read_bytes(), [path.name for path in tmp_path.iterdir()]) == (SOURCE, ["t.py"])
 
 

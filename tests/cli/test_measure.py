@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.cli.fake_engine import Plan
@@ -20,6 +21,9 @@ from midfill_engine.wire import ModelInfo
 from midfill_infill.cli import build_app
 from midfill_infill.cli.measure import open_model
 from midfill_infill.filling import certainty
+from midfill_infill.sandbox import copy
+from midfill_infill.sandbox.mirror import Mirror
+from midfill_infill.until.lab import Lab
 
 SOURCE = '''def scale{n}(value):
     """Return the value."""
@@ -225,18 +229,40 @@ def test_an_interrupt_during_the_start_of_an_engine_ends_it(monkeypatch: pytest.
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="no bubblewrap")
 def test_bodies_with_which_a_command_passes_are_counted(
-    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path
+    run: Callable[..., Result], set_plan: Callable[..., Plan], tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_plan(rows=[["return value"]])
     for path in tree.glob("f*.py"):
         path.unlink()
-    (tree / "shop.py").write_text("def same(value):\n    return value\n\n\ndef other(value):\n    return [value]\n")
-    (tree / "check.py").write_text(
-        "import shop, sys\nprint(shop.same(3))\nsys.exit(shop.same(3) != 3 or shop.other(1) not in (1, [1]))\n"
+    for name, body in {"same": "value", "other": "[value]"}.items():
+        (tree / name).mkdir()
+        (tree / name / "shop.py").write_text(f"def {name}(value):\n    return {body}\n")
+    (tree / "check.py").write_text(  # it leaves the copy without a file whose body is filled next
+        "import os, sys\nfrom same.shop import same\nfrom other.shop import other\n"
+        "os.remove('same/shop.py'), os.remove('other/shop.py')\n"
+        "print(same(3))\nsys.exit(same(3) != 3 or other(1) not in (1, [1]))\n"
     )
-    words = ["shop.py", "--model", "embedded", "--lines", "0", "--bodies", "2", "--json"]
+    words = [".", "--model", "embedded", "--lines", "0", "--bodies", "2", "--seed", "1", "--json"]
     plain = json.loads(run(*words).stdout)["models"][1]["bodies"]
     assert plain["passes"] is None and plain["exact"]["percent"] == 50
     command = f"{sys.executable} check.py"
-    tested = json.loads(run(*words, "--until", command, "--allow", sys.prefix).stdout)["models"][1]["bodies"]
+    folders: list[Path] = []
+    monkeypatch.setattr(copy, "Mirror", lambda root, folder: folders.append(folder) or Mirror(root, folder))
+    starts: list[list[str]] = []
+    start = Lab.start
+
+    def read_and_start(lab: Lab, *holes: Any, **limits: Any) -> None:
+        starts.append([(lab.runner.copy.mirror.work / name / "shop.py").read_text() for name in ("same", "other")])
+        start(lab, *holes, **limits)
+
+    monkeypatch.setattr(Lab, "start", read_and_start)
+    with serve("openai") as server:
+        server.parts = ["return value\n"]
+        words += ["--model", f"openai:m@{server.url}", "--until", command, "--allow", sys.prefix]
+        _, *models = json.loads(run(*words).stdout)["models"]
+    tested, again = (model["bodies"] for model in models)
+    whole = [(tree / name / "shop.py").read_text() for name in ("same", "other")]
+    assert again["passes"] == tested["passes"] and starts == [whole, whole], "what both models wrote is tested once"
+    (folder,) = folders
+    assert not folder.exists()
     assert tested["passes"] == {"percent": 100, "low": 34.2, "high": 100.0, "of": 2}

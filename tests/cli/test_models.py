@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from tests.cli.fake_engine import Plan, read_record
 from typer.testing import CliRunner
 
 from midfill_engine.caches import CACHES
-from midfill_engine.wire import StoredModel, StoredModels
+from midfill_engine.wire import ModelInfo, StoredModel, StoredModels
 from midfill_infill import config
 from midfill_infill.cli import build_app
 from midfill_infill.engines import supervise
 from midfill_infill.engines.records import EnginePlace, EngineRecord, list_living
 from midfill_infill.engines.supervise import EngineSettings, claim_place, complete, ensure_engine, find_place
 from midfill_infill.errors import MidfillError
+from midfill_infill.filling import certainty, written
 
 SetPlan = Callable[..., Plan]
 SetStock = Callable[[Callable[..., StoredModels]], None]
@@ -105,10 +107,44 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(
     config.set_for_user("model", "a")
     place.write(EngineRecord("a"))
     monkeypatch.setattr(Path, "write_bytes", fill_disk)
-    with pytest.raises((OSError, MidfillError)):
+    with pytest.raises((OSError, MidfillError), match="(?i)space"):
         write()
     assert place.record == EngineRecord("a") and config.load()["model"].value == "a"
     assert [*tmp_path.glob("*.part")] == [*user_file.parent.glob("*.part")] == []
+
+
+def change_setting(index: int) -> None:
+    config.set_for_user([*config.KEYS][index], ["a", "openai:m", "off", "cpu", "fp32", "int8", "0", "3"][index])
+
+
+def change_certainty(index: int) -> None:
+    model = ModelInfo(
+        id=str(index), family="f", parameters=1, device="cpu", dtype="fp32", max_context_tokens=9, max_hole_tokens=9
+    )
+    certainty.save(model, "m", {})
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        (change_setting, lambda: sum(setting.source == "user" for setting in config.load().values())),
+        (change_certainty, lambda: len(json.loads((certainty.folder() / "certainty.json").read_text()))),
+        (lambda index: written.remember([f"line {index}"]), lambda: len(written.load())),
+    ],
+    ids=["settings", "certainty", "written"],
+)
+def test_changes_at_the_same_time_are_all_kept(
+    change: Callable[[int], None],
+    count: Callable[[], int],
+    user_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, range(8)))
+    assert count() == 8
 
 
 @pytest.mark.parametrize("value", ["a\udcff", "a\x7f"])

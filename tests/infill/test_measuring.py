@@ -244,6 +244,17 @@ def test_only_the_outcome_that_an_abort_cut_off_is_lost(tmp_path: Path, monkeypa
     assert [Store(describe("m")).find(each.gap, "", "") for each in outcomes] == [outcomes[0], None, outcomes[2]]
 
 
+def test_a_file_of_outcomes_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("midfill_infill.measuring.outcomes.MAX_KEPT", 2, raising=False)
+    outcomes = [replace(outcome(gap, right=True), at=time.time()) for gap in "abcdab"]
+    for each in outcomes:
+        Store(describe("m")).add(each)
+    first, again = Store(describe("m")), Store(describe("m"))
+    assert [gap for gap in "abcd" if first.find(gap, "", "")] == ["a", "b", "c", "d"]
+    assert [gap for gap in "abcd" if again.find(gap, "", "")] == ["a", "b"]
+
+
 def outcome(gap: str, *, right: bool, end_s: float = 1.0, told: float | None = None) -> GapOutcome:
     return GapOutcome(gap, "line", gap, is_right=right, similar=float(right), parses=True, end_s=end_s, told=told)
 

@@ -29,7 +29,7 @@ from midfill_infill.cli.doctor import examine_engine, find_others
 from midfill_infill.context.references import Reference, find_references
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.discovery import find_servers
-from midfill_infill.engines.endpoint import Endpoint, parse_engine
+from midfill_infill.engines.endpoint import Endpoint, hide_password, parse_engine
 from midfill_infill.engines.offer import tell_where
 from midfill_infill.engines.outside import PROTOCOLS
 from midfill_infill.engines.outside.exchange import LINE_TOKENS
@@ -142,7 +142,7 @@ def test_alternatives_that_take_queries_of_their_own_may_be_spared(stand_in: Sta
 def test_the_first_fill_is_the_likeliest_and_alternatives_are_drawn(stand_in: StandIn) -> None:
     answer = ask(stand_in, segments=[{"text": "x"}, {"hole": {}}, {"text": "y"}], n=2)
     assert [answer.holes[0].text, answer.alternatives[0][0].text] == ["<1>", "<2>"]
-    heat = [body.get("temperature", body.get("options", {}).get("temperature", 0)) for body in stand_in.asked]
+    heat = [body.get("temperature", body.get("options", {}).get("temperature")) for body in stand_in.asked]
     assert heat == [0, ALTERNATIVE_TEMPERATURE]
 
 
@@ -634,6 +634,26 @@ def test_the_model_of_a_server_is_asked_for_where_it_was_not_named() -> None:
         assert server.asked[0]["model"] == "served/model" and server.asked[0]["path"] == "/v1/completions"
 
 
+@pytest.mark.parametrize(
+    ("protocol", "base", "called"),
+    [
+        ("openai", "", "/v1/completions"),
+        ("openai", "/openai/v1", "/openai/v1/completions"),
+        ("fim", "/v1", "/v1/fim/completions"),
+        ("fim", "/beta/", "/beta/fim/completions"),
+        ("chat", "/v1/", "/v1/chat/completions"),
+        ("chat", "/v1beta/openai/", "/v1beta/openai/chat/completions"),  # Gemini
+        ("chat", "/api/paas/v4", "/api/paas/v4/chat/completions"),  # Zhipu
+        ("ollama", "/proxied/v1", "/proxied/api/generate"),
+        ("llamacpp", "/proxied", "/proxied/infill"),
+    ],
+)
+def test_the_address_of_a_service_is_what_its_own_example_calls_the_base(protocol: str, base: str, called: str) -> None:
+    with serve(protocol) as server, EngineClient(parse_engine(f"{protocol}:m@{server.url}{base}")) as client:
+        list(client.infill(InfillRequest.model_validate({"segments": [{"text": "x"}, {"hole": {}}, {"text": "y"}]})))
+        assert server.asked[-1]["path"] == called
+
+
 @pytest.mark.parametrize("page", [None, {"data": []}, [], {"data": [{"name": "m"}]}, "no"])
 def test_a_server_that_lists_no_model_is_an_error_with_a_next_step(page: Any) -> None:
     with serve("openai") as server:
@@ -940,6 +960,15 @@ def test_what_a_chat_thinks_aloud_is_neither_its_answer_nor_counted(
             assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == f"    c = {answer}"
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_thoughts_without_any_mark_before_a_part_of_a_line_are_not_its_text(*, ends: bool) -> None:
+    thoughts = "Okay, the gap is the value of c.\nThe name says add; maybe c = a - b?\nBut wait, no.\n\nFinal answer:\n"
+    with serve("chat") as server:
+        server.parts = re.findall(r"\S+|\s+", f"{thoughts}```python\na + b\n```")
+        server.is_short = ends  # so that the answer tells why it ends
+        assert fill_place(server, "def f(a, b):\n    c = @\n    return c\n").splitlines()[1] == "    c = a + b"
+
+
 @pytest.mark.parametrize("form", ["{}", "```\n{}\n```"])
 def test_tags_of_thoughts_in_code_are_code(stand_in: StandIn, form: str) -> None:
     for code in (
@@ -1033,6 +1062,7 @@ def test_an_engine_is_named_by_protocol_model_and_address(monkeypatch: pytest.Mo
         assert parse_engine("ollama:a").url == url
     assert parse_engine("llamacpp:http://127.0.0.1:8012") == Endpoint(url="http://127.0.0.1:8012", protocol="llamacpp")
     assert parse_engine("openai:x/y@https://h/v1").url == "https://h"
+    assert parse_engine("ollama:m@https://h/x/v1").url == "https://h/x"
     for text, url, model in (
         ("ollama:m@127.0.0.1:8411", "http://127.0.0.1:8411", "m"), ("ollama:a:1b@gpu:9", "http://gpu:9", "a:1b"),
         ("ollama:m@localhost", "http://localhost:11434", "m"), ("ollama:m@[::1]:9/", "http://[::1]:9", "m"),
@@ -1073,8 +1103,10 @@ def test_an_address_with_a_password_is_neither_stored_nor_shown(address: str, mo
             assert result.exit_code == 0 and "pa55" not in result.output and "***@" in result.output
     with pytest.raises(MidfillError, match="no password"):
         parse_engine("openai:m@user:pa55@127.0.0.1:8000")
-    with pytest.raises(MidfillError, match=r"^'\*\*\*@h' names no address"):
-        parse_engine("openai:user:pa55@h")
+    for wrong in ("openai:user:pa55@h", "chat:http://user:pa/55@h", "chat:http://u@pa/55@h"):
+        with pytest.raises(MidfillError, match=r"^'(http://)?\*\*\*@h' names no address|no password"):
+            parse_engine(wrong)
+    assert hide_password("chat:m@http://user:p@ 55@h") == "chat:m@http://***@h"
 
 
 def test_a_key_goes_to_its_own_service_alone(monkeypatch: pytest.MonkeyPatch) -> None:

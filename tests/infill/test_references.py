@@ -183,8 +183,9 @@ def test_links_that_lead_to_themselves_are_passed_over(root: Path) -> None:
     assert names_of(references_of(root / "store.py")) == [("neighbor", "near")]
 
 
-def test_modules_are_found_behind_a_comment_in_a_list(root: Path) -> None:
-    put(root, {"own.py": "from . import (  # (a)\n    x,  # one\n    y,\n)\n", "x.py": "# x\n", "y.py": "# y\n"})
+@pytest.mark.parametrize("names", ["(  # (a)\n    x,  # one\n    y,\n)", "x, \\\n    y", "\\\r\n x,\\\r\ny"])
+def test_modules_are_found_on_all_lines_of_a_list(names: str, root: Path) -> None:
+    put(root, {"own.py": f"from . import {names}\n", "x.py": "# x\n", "y.py": "# y\n"})
     assert names_of(references_of(root / "own.py")) == [("imported", "x"), ("imported", "y")]
 
 

@@ -141,10 +141,24 @@ def test_a_proposal_is_there_while_the_engine_starts() -> None:
     assert isinstance(first, Preview) and first.is_proposed and [each.text for each in first.holes] == ["check(path)"]
     assert not engines.num_started
     with pytest.raises(MidfillError):
-        next(events)
+        list(events)
     with pytest.raises(MidfillError):
         next(WatchedFiller(engines.fill, lambda: None).fill_unasked(*asked))
     assert engines.num_started == 2
+
+
+def test_a_fill_can_stop_while_its_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_start = threading.Event()
+    engines = Engines()
+    monkeypatch.setattr(engines, "_connect", lambda wanted, say: may_start.wait(TIMEOUT_S))
+    timer = threading.Timer(2, may_start.set)
+    timer.start()
+    events = engines.fill(Document.from_text("x = \n", "python"), [Hole(4, 4)], Options(), SETTINGS, print)
+    assert [next(events).step, next(events).step] == [0, 0]
+    events.close()
+    assert not may_start.is_set()
+    timer.cancel()
+    may_start.set()
 
 
 def test_the_engine_that_was_used_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

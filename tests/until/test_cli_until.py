@@ -1,6 +1,7 @@
 """`midfill fill --until`: what is refused before the first try, what a try says, what is written."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -153,7 +154,11 @@ def test_env_and_allow_are_as_in_verify(
     answer(rows=[[RIGHT]])
     assert "FileNotFoundError" in fill(until=UNITTEST).stderr
     assert "KeyError" in fill("--allow", str(tmp_path / "data"), until=UNITTEST).stderr
-    assert fill("--env", "MY_SETTING", "--allow", str(tmp_path / "data"), until=UNITTEST).exit_code == 0
+    words = ("--env", "MY_SETTING", "--allow", str(tmp_path / "data"))
+    result = fill(*words, "--env", "NOT_SET", "--env", "OWN=1", until=UNITTEST)
+    assert result.exit_code == 0 and re.findall("--env .*", result.stderr) == [
+        "--env NOT_SET: the variable is not set, so the command does not get it"
+    ]
 
 
 def test_the_command_runs_in_the_users_working_directory(

@@ -14,7 +14,7 @@ import typer
 
 from midfill_infill.cli.failures import report_failures
 from midfill_infill.cli.options import DeviceOption, ModelOption
-from midfill_infill.engines import installed
+from midfill_infill.engines import installed, supervise
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.discovery import LocalServer, find_servers
 from midfill_infill.engines.endpoint import Endpoint
@@ -64,21 +64,8 @@ def examine(settings: EngineSettings) -> Iterator[Finding]:
     versions = [(name, installed.package_version(name)) for name in _PACKAGES]
     yield Finding("packages", ", ".join(f"{name} {version}" for name, version in versions if version))
     yield Finding("memory", describe_memory())
-    missing = installed.missing_engine_packages()
     yield from find_others()
-    if missing and not _is_named():
-        problem = f"{', '.join(missing)} not installed; run `pip install 'midfill[engine]'`."
-        yield Finding("engine", "not installed", problem)
-    else:
-        yield from examine_engine(settings)
-
-
-def _is_named() -> bool:
-    """True if the user names an engine, so that none needs to be installed. A wrong name is reported later."""
-    try:
-        return named_endpoint() is not None
-    except MidfillError:
-        return True
+    yield from examine_engine(settings)
 
 
 def find_others(servers: Iterable[LocalServer] | None = None) -> Iterator[Finding]:
@@ -93,6 +80,7 @@ def examine_engine(settings: EngineSettings) -> Iterator[Finding]:
     try:
         named = named_endpoint()
         if named is None:
+            supervise.check_installed()
             place = find_place(settings)
             state = _STATES.get(probe(Endpoint(socket=place.socket)) or "", "was not running, starting it")
             yield Finding("socket", f"{place.socket} ({state})")

@@ -19,8 +19,6 @@ from midfill_infill.text.visible import duration
 
 GRACE_S: Final = 5.0  # for a process to end before it is killed
 _STATES: Final = {"ok": "ready", "loading": "loading", "draining": "ending", "silent": "does not answer"}
-
-
 APP: Final = typer.Typer(
     help="Running engines: `ps` lists them, `stop` ends them.", no_args_is_help=True, add_completion=False
 )
@@ -57,9 +55,7 @@ def _find_times(place: EnginePlace) -> tuple[float | None, float | None]:
             idle_s, limit_s = client.idle()
     except MidfillError:
         return None, None
-    if limit_s is None:
-        return idle_s, None
-    return idle_s, max(0.0, limit_s - idle_s)
+    return idle_s, None if limit_s is None else max(0.0, limit_s - idle_s)
 
 
 def _describe(row: dict[str, Any]) -> str:

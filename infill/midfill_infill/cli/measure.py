@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -79,14 +79,20 @@ def measure_command(
         if not gaps:
             message = f"there is no line and no function body to measure in {path}"
             raise MidfillError("no_hole", message, "name another folder, or leave --changed out")
-        comparison = Comparison(gaps, repository.root, device, is_quiet=json_output, again=again)
+        passing = None
         if until is not None:
-            comparison.test_by(until, command_timeout, sandbox, allow, env)
+            from midfill_infill.cli.until import read_goal, warn_of
+            from midfill_infill.measuring.passing import Passing
+
+            goal = read_goal(until, 1, command_timeout, sandbox, allow, env)
+            warn_of(goal.command)
+            passing = Passing(goal.command, Path.cwd(), command_timeout)
+        comparison = Comparison(gaps, repository.root, device, passing, quiet=json_output, again=again)
         measured, was_interrupted = comparison.measure_all(model or list_models())
         if json_output:
             print(json.dumps(describe_all(gaps, measured), indent=2))
         else:
-            show(gaps, measured, comparison.skipped)
+            show(gaps, measured, passing.skipped if passing else [])
         if was_interrupted:
             raise typer.Exit(INTERRUPTED)
         if all(each.stopped_by for each in measured if not each.is_floor):
@@ -124,28 +130,14 @@ def list_models() -> list[str]:
 class Comparison:
     """Measures models one after the other, with a progress bar on a terminal."""
 
-    def __init__(self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, *, is_quiet: bool, again: bool) -> None:
+    def __init__(
+        self, gaps: "Sequence[Gap]", root: Path, device: DeviceName, test: "Passing | None", *, quiet: bool, again: bool
+    ) -> None:
+        """`test` tests the bodies that are filled."""
         from midfill_infill.measuring.measure import Context
 
-        self._gaps, self._device, self._is_quiet, self._again = gaps, device, is_quiet, again
+        self._gaps, self._device, self._test, self._is_quiet, self._again = gaps, device, test, quiet, again
         self._context = Context(root)
-        self._passing: Passing | None = None
-
-    @property
-    def skipped(self) -> list[str]:
-        """Why bodies were not tested by the command of --until, a sentence for each of them."""
-        return self._passing.skipped if self._passing else []
-
-    def test_by(
-        self, line: str, timeout_s: float | None, sandboxed: bool, allow: list[Path] | None, env: list[str] | None
-    ) -> None:
-        """Tests the bodies that are filled from now on by the command `line`. Raises MidfillError if it is invalid."""
-        from midfill_infill.cli.until import read_goal, warn_of
-        from midfill_infill.measuring.passing import Passing
-
-        goal = read_goal(line, 1, timeout_s, sandboxed, allow, env)
-        warn_of(goal.command)
-        self._passing = Passing(goal.command, Path.cwd(), timeout_s)
 
     def measure_all(self, names: Sequence[str]) -> "tuple[list[Measured], bool]":
         """The models with their outcomes, the floor first, and True if the user has interrupted the comparison."""
@@ -153,7 +145,7 @@ class Comparison:
         from midfill_infill.measuring.table import Measured
 
         measured: list[Measured] = []
-        with open_meter(len(self._gaps), is_quiet=self._is_quiet) as count:
+        with open_meter(len(self._gaps), is_quiet=self._is_quiet) as count, self._test or nullcontext():
             try:
                 floor = list(count(FLOOR, copy_from_files(self._gaps, self._context)))
                 measured.append(Measured(FLOOR, floor, is_floor=True))
@@ -176,7 +168,7 @@ class Comparison:
         from midfill_infill.measuring.measure import Measuring
 
         with open_model(name, self._device, is_quiet=self._is_quiet) as opened:
-            measuring = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._passing)
+            measuring = Measuring(opened.client, opened.options, self._context, opened.find_bytes, self._test)
             for outcome in count(name, measuring.run(self._gaps, again=self._again)):
                 outcomes.append(outcome)
             return measuring.fit()
@@ -202,11 +194,9 @@ def open_model(name: str, device: DeviceName, *, is_quiet: bool) -> Iterator[Ope
     from midfill_infill.engines.notes import note
     from midfill_infill.engines.outside import PROTOCOLS
     from midfill_infill.engines.supervise import EngineSettings
-    from midfill_infill.filling.fill import Options
+    from midfill_infill.filling.opening import read_options
 
-    quality = config.choose_quality(None, Path.cwd())
-    seconds, _ = config.choose_seconds(Path.cwd())
-    options = Options(quality=quality, seconds=seconds, presets=("quality", "seconds"))
+    options = read_options()
     if name.partition(":")[0] in PROTOCOLS:
         endpoint = parse_engine(name, config.choose_context_tokens())
         offer.print_where(endpoint.remote_host)

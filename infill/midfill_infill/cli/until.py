@@ -1,5 +1,6 @@
 """`midfill fill --until`: candidates tried by a command of the user's, a line a try. A shell around until/."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -39,6 +40,9 @@ def read_goal(
 def warn_of(command: Command) -> None:
     if not command.sandboxed:
         print("without a sandbox: the command, and every fill it runs, can do whatever you can", file=sys.stderr)
+    for name in command.variables:
+        if "=" not in name and name not in os.environ:
+            print(f"--env {name}: the variable is not set, so the command does not get it", file=sys.stderr)
 
 
 def try_candidates(

@@ -23,9 +23,7 @@ def can_draw(stream: TextIO) -> bool:
 def describe_place(document: "Document", hole: "Hole") -> str:
     """File, line and name of a hole."""
     place = document.where(hole.start_byte)
-    if hole.name:
-        place += f" {hole.name}"
-    return place
+    return f"{place} {hole.name}" if hole.name else place
 
 
 def read_key(read_char: Callable[[], str] = typer.getchar) -> str:

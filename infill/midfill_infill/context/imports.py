@@ -38,7 +38,7 @@ def _find_python(text: str, folder: Path, root: Path) -> Iterator[Path]:
     above = [folder, *folder.parents]
     bases = [base for base in above if base.is_relative_to(root)]
     bases += [base / "src" for base in bases if (base / "src").is_dir()]
-    code = re.sub(r"#.*", "", text)
+    code = re.sub(r"#.*|\\\r?\n", " ", text)  # without comments, and continued lines as one
     joined = re.sub(r"\(([^)]*)\)", lambda names: " ".join(names[1].split()), code)  # names in brackets on one line
     for match in _PYTHON.finditer(joined):
         for name in _split_names(match["modules"] or ""):

@@ -35,9 +35,7 @@ def find_origins(
     name = Origins.name
     if root is not None and (root / ".git").exists() and root.name and root.name.isprintable():
         name = root.name
-    unnamed = UNNAMED
-    if document.syntax:
-        unnamed += document.syntax.extensions[0]
+    unnamed = UNNAMED + (document.syntax.extensions[0] if document.syntax else "")
     document_path = _name_file(document.path, root) or unnamed
     files: dict[str, str] = {}
     for excerpt in excerpts:

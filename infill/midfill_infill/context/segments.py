@@ -185,9 +185,7 @@ def _find_header_lines(document: Document, holes: Sequence[Hole]) -> list[int]:
     spans: list[tuple[int, int]] = []
     for hole in holes:
         spans += [(document.to_source(start), document.to_source(end)) for start, end in hole.context]
-    parts = Outline(False, (), (), ())
-    if document.syntax:
-        parts = outline(document)
+    parts = outline(document) if document.syntax else Outline(False, (), (), ())
     for hole in holes:
         position = document.to_source(hole.start_byte)
         own_function = find_own(document, hole)

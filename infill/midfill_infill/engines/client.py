@@ -153,11 +153,10 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
     @cached_property
     def _exchange(self) -> "Exchange":
-        from midfill_infill.engines.outside import PROTOCOLS
         from midfill_infill.engines.outside.exchange import Exchange
 
         endpoint = self.endpoint
-        protocol, model = PROTOCOLS[endpoint.protocol], endpoint.model
+        protocol, model = endpoint.adapter, endpoint.model
         if protocol.needs_model and not model:
             model = self._ask_model()
         wanted = endpoint.context_tokens or protocol.context_tokens
@@ -170,7 +169,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
 
         with self._explained_failures(), self._connections.open(HUNG_S) as connection:
             try:
-                self._check_outside(connection.ask("GET", "/v1/models"))
+                self._check_outside(connection.ask("GET", "/models"))
                 return str(connection.json()["data"][0]["id"])
             except (Refused, ValueError, LookupError, TypeError):
                 door, url = self.endpoint.protocol, self.endpoint.url
@@ -217,7 +216,6 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         """Raises Refused if another of `Protocol.calls` may work, MidfillError for every other failure."""
         if answer.is_success:
             return
-        from midfill_infill.engines.outside import PROTOCOLS
         from midfill_infill.engines.outside.exchange import Refused
         from midfill_infill.engines.outside.protocol import read_error
 
@@ -225,7 +223,7 @@ class EngineClient(AbstractContextManager["EngineClient"]):
         with suppress(ValueError, AttributeError):
             words = read_error(answer.json())[:200] or words
         if status in (401, 402, 403):
-            keys = PROTOCOLS[self.endpoint.protocol].key_variables.values()
+            keys = self.endpoint.adapter.key_variables.values()
             next_step = f"check {' or '.join([*keys, 'MIDFILL_TOKEN'])}"
             told = "refused the key" if status == 401 else f"says: {words}"  # words on a key may repeat it
             raise MidfillError("engine_refused", f"{self.endpoint} {told}", next_step)

@@ -146,7 +146,7 @@ class Connections:
         if url is None:
             raise ValueError(f"{endpoint} is no address")
         self._url = url
-        self.prefix = self._url.path.rstrip("/")
+        self.prefix = self._url.path.rstrip("/") or (endpoint.adapter.root if endpoint.is_outside else "")
         self.headers: dict[str, str] = {}
         if endpoint.token:
             if not endpoint.token.isascii() or not endpoint.token.isprintable():

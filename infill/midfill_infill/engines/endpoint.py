@@ -53,6 +53,13 @@ class Endpoint:
         return bool(self.protocol)
 
     @property
+    def adapter(self) -> "Protocol":
+        """How to call another project's engine."""
+        from midfill_infill.engines.outside import PROTOCOLS
+
+        return PROTOCOLS[self.protocol]
+
+    @property
     def title(self) -> str:
         """The name of another project's engine, such as "ollama at http://127.0.0.1:11434 with llama3"."""
         return f"{self.protocol} at {self.url}" + (f" with {self.model}" if self.model else "")
@@ -66,8 +73,6 @@ class Endpoint:
     @property
     def info(self) -> ModelInfo:
         """The description of another project's engine and its model, as Midfill's engine describes its models."""
-        from midfill_infill.engines.outside import PROTOCOLS
-
         name = f"{self.protocol}:{self.model}" if self.model else self.protocol
         return ModelInfo(
             id=self.model or name,
@@ -75,7 +80,7 @@ class Endpoint:
             parameters=0,
             device=self.remote_host or "its own",
             dtype="",
-            max_context_tokens=self.context_tokens or PROTOCOLS[self.protocol].context_tokens,
+            max_context_tokens=self.context_tokens or self.adapter.context_tokens,
             max_hole_tokens=MAX_HOLE_TOKENS,
             keeps="nothing",
             heeds=(),
@@ -86,7 +91,7 @@ class Endpoint:
 
 _URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
 # A user's name and password before a host; without http:// only behind a model.
-_USER: Final = re.compile(r"(?<=//)[^/@\s]+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
+_USER: Final = re.compile(r"(?<=//).+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
 _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
 _LOCAL: Final = re.compile(
     r"(?P<host>localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-fA-F:.]+\])(?P<port>:\d{1,5})?(?P<path>/.*)?"
@@ -125,9 +130,10 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
     variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}") and parts.scheme == "https"]
-    tokens = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
-    token = next((token for token in tokens if token), None)
-    return Endpoint(None, url.removesuffix("/v1"), token, protocol=name, model=model, context_tokens=context_tokens)
+    token = next(filter(None, map(os.environ.get, (*variables, "MIDFILL_TOKEN"))), None)
+    if not protocol.root or parts.path == protocol.root:
+        url = url.removesuffix("/v1")
+    return Endpoint(None, url, token, protocol=name, model=model, context_tokens=context_tokens)
 
 
 def refuse_password(url: str, model: str = "") -> None:

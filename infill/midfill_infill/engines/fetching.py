@@ -77,9 +77,7 @@ def explain(log: str, exit_code: int) -> MidfillError:
     error = last_words(log)
     if error is not None:
         return error
-    ending = f"ended with exit code {exit_code}"
-    if exit_code < 0:
-        ending = f"was ended by signal {-exit_code}"
+    ending = f"was ended by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     last_line = next((line for line in reversed(log.splitlines()) if line.strip()), "it said nothing")
     return MidfillError("fetch_failed", f"the process that fetches {ending} ({last_line.strip()})")
 

@@ -434,6 +434,4 @@ def _find_span(origins: Sequence[int], source_span: tuple[int, int]) -> tuple[in
     """The range of the fill that came from a range of the engine's text; None if splicing cut it off."""
     start, end = source_span
     positions = [position for position, origin in enumerate(origins) if start <= origin < end]
-    if not positions:
-        return None
-    return positions[0], positions[-1] + 1
+    return (positions[0], positions[-1] + 1) if positions else None

@@ -7,13 +7,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from midfill_engine.wire import FittedWeights, ModelInfo
-from midfill_infill.config import replace_file
+from midfill_infill.config import locked_for_change, replace_file
 
 Kind = Literal["line", "body"]
 KINDS: Final[tuple[Kind, ...]] = ("line", "body")
@@ -214,13 +215,12 @@ def save(model: ModelInfo, answered: str, fits: Fits, judge: FittedWeights | Non
     is the name by which its answers call it. Raises OSError.
     """
     path = _path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        records = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        records = {}
     record: dict[str, Any] = {"model": answered, "fits": {kind: asdict(fitted) for kind, fitted in fits.items()}}
     if judge is not None:
         record["judge"] = dict(judge)
-    records[key_of(model)] = record
-    replace_file(path, json.dumps(records, indent=1).encode())
+    with locked_for_change(path):
+        records: dict[str, Any] = {}
+        with suppress(OSError, ValueError, TypeError):
+            records = dict(json.loads(path.read_text(encoding="utf-8")))
+        records[key_of(model)] = record
+        replace_file(path, json.dumps(records, indent=1).encode())

@@ -38,9 +38,7 @@ class Doubts:
 
     def weaken(self, text: str, certainty: float) -> float:
         """The certainty of a proposal, lowered if it is only in `written`, because a fill is no evidence for itself."""
-        if self.written.has(text):
-            return certainty * WEAKENED
-        return certainty
+        return certainty * WEAKENED if self.written.has(text) else certainty
 
     def _returns_parameter(self, hole: Hole, text: str) -> bool:
         """True if a body only returns a parameter, which other functions have as well and none of them only returns."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.config import replace_file
+from midfill_infill.config import locked_for_change, replace_file
 
 MAX_AGE_S: Final = 24 * 3600
 MAX_LINES: Final = 4096
@@ -58,17 +58,15 @@ def forget(texts: Iterable[str]) -> None:
 def _change(texts: Iterable[str], *, is_accepted: bool) -> None:
     """Adds the lines of the texts to the file as the newest ones, or removes them if they are accepted."""
     digests = Written.of(texts)
-    with suppress(OSError):
-        path = _path()
-        now = int(time.time())
+    path = _path()
+    with suppress(OSError), locked_for_change(path):
         times = _read(path)
         if is_accepted and not digests & times.keys():
             return
         changed = {digest: written_at for digest, written_at in times.items() if digest not in digests}
         if not is_accepted:
-            changed |= dict.fromkeys(digests, now)
+            changed |= dict.fromkeys(digests, int(time.time()))
         newest = list(changed.items())[-MAX_LINES:]
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, "".join(f"{written_at} {digest}\n" for digest, written_at in newest).encode())
 
 

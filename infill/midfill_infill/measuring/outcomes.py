@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from midfill_engine.wire import BASE, ModelInfo
-from midfill_infill.errors import MidfillError
+from midfill_infill.config import locked_for_change, replace_file
+from midfill_infill.errors import MidfillError, advise_on_space
 from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
 FRESH_S: Final = 24 * 3600.0  # how long an outcome spares the next runs the fill
 MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
+MAX_KEPT: Final = 4 * MAX_FITTED  # outcomes: a file of twice as many is cut to the latest
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,14 @@ class Store:
         name = hashlib.sha256(certainty.key_of(info).encode()).hexdigest()[:16]
         self._path = certainty.folder() / f"{name}.jsonl"
         self._outcomes: dict[str, GapOutcome] = {}
-        text = ""
-        with suppress(OSError):
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # it was cut off by an abort, or is of another version
-                self._put(GapOutcome.from_json(json.loads(line)))
+        with suppress(OSError), locked_for_change(self._path):
+            lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+            for line in lines:
+                with suppress(ValueError, TypeError, KeyError):  # it was cut off by an abort, or is of another version
+                    self._put(GapOutcome.from_json(json.loads(line)))
+            if len(lines) > 2 * MAX_KEPT:
+                latest = list(self._outcomes.values())[-MAX_KEPT:]
+                replace_file(self._path, "".join(map(_dump, latest)).encode())
 
     def _put(self, outcome: GapOutcome) -> None:
         """Adds an outcome as the latest one."""
@@ -88,10 +92,9 @@ class Store:
     def add(self, outcome: GapOutcome) -> None:
         """Keeps an outcome. Raises MidfillError if its file cannot be written."""
         self._put(outcome)
-        with _raising_write_failed(self._path):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _raising_write_failed(self._path), locked_for_change(self._path):
             with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
-                file.write(f"\n{json.dumps(asdict(outcome))}")  # the last line may be cut off
+                file.write(_dump(outcome))
 
     def fit(self, model: str) -> JudgeFit | None:
         """Fits two things to the outcomes of `model`: certainties, and the weights that decide among the texts of a
@@ -103,18 +106,18 @@ class Store:
             fills = [outcome for outcome in filled if outcome.kind == kind][-MAX_FITTED:]
             if rate_if_better(fills) is not None:
                 fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
-        judge = self._fit_judge(model)
+        judge = None
+        if self._info.id != BASE:  # for which what ships was fitted on more
+            lines = [outcome for outcome in filled if outcome.compared][-MAX_FITTED:]
+            judge = fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
         with _raising_write_failed(self._path):
             certainty.save(self._info, model, fits, judge.weights if judge else None)
         return judge
 
-    def _fit_judge(self, model: str) -> JudgeFit | None:
-        """The weights fitted to the latest lines, if better. None for BASE, for which what ships was fitted on more."""
-        if self._info.id == BASE:
-            return None
-        compared = [outcome for outcome in self._outcomes.values() if outcome.compared and outcome.model == model]
-        lines = compared[-MAX_FITTED:]
-        return fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
+
+def _dump(outcome: GapOutcome) -> str:
+    """A line of the file, behind the last one, which may be cut off."""
+    return f"\n{json.dumps(asdict(outcome))}"
 
 
 @contextmanager
@@ -124,9 +127,8 @@ def _raising_write_failed(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         message = f"what was measured cannot be kept in {path.parent} ({os.strerror(error.errno or 0)})"
-        raise MidfillError(
-            "write_failed", message, "make it writable, or set XDG_DATA_HOME to another folder"
-        ) from error
+        next_step = advise_on_space(error) or "make it writable, or set XDG_DATA_HOME to another folder"
+        raise MidfillError("write_failed", message, next_step) from error
 
 
 def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:

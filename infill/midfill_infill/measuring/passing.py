@@ -1,24 +1,37 @@
 """Runs the user's command on fills of Python bodies. Does not count a body that no test reaches."""
 
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.candidates import Alternative
 from midfill_infill.measuring.gaps import Gap
+from midfill_infill.repository.roots import Repository
 from midfill_infill.sandbox.command import Command, read_words
+from midfill_infill.sandbox.copy import Copy, open_copy
+from midfill_infill.text.spans import Patch
 from midfill_infill.until.choosing import place_tests
 from midfill_infill.until.lab import open_lab
 
 
-class Passing:
-    """Runs the user's command on fills, in copies of the tree around `folder`. `timeout_s` limits a run; by default it
-    may take five times as long as a run without a fill.
+class Passing(AbstractContextManager["Passing"]):
+    """Runs the user's command on fills, in a copy of the tree around `folder`, which lasts until the exit. `timeout_s`
+    limits a run; by default it may take five times as long as a run without a fill.
     """
 
     def __init__(self, command: Command, folder: Path, timeout_s: float | None = None) -> None:
         self._command, self._folder, self._timeout_s = command, folder, timeout_s
         self._skipped: dict[str, str] = {}
+        self._known: dict[tuple[str, Patch], bool] = {}  # whether fills pass, as of a model before
+        self._copies: dict[Path, Copy] = {}  # by the root of the tree
+        self._ending = ExitStack()
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.close()
 
     @property
     def line(self) -> str:
@@ -36,14 +49,30 @@ class Passing:
         path = gap.document.path
         if gap.kind != "body" or gap.document.language != "python" or path is None or gap.id in self._skipped:
             return None
+        key = gap.id, candidate.patch
+        if key not in self._known:
+            try:
+                line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
+                command = replace(self._command, words=read_words(line))
+                open_shared = partial(self._open_copy, Path(os.path.realpath(path)))
+                with open_lab(gap.document, path, command, self._folder, open_copy=open_shared) as lab:
+                    lab.start((gap.hole,), timeout_s=self._timeout_s)
+                    self._known[key] = lab.run(candidate).is_good
+            except MidfillError as error:
+                if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
+                    raise
+                self._skipped[gap.id] = error.message
+        return self._known.get(key)
+
+    @contextmanager
+    def _open_copy(self, file: Path, repository: Repository, *, sandboxed: bool) -> Iterator[Copy]:
+        """The copy of a tree that all bodies share. At the end it has `file` as the tree has it."""
+        if repository.root not in self._copies:
+            opened = open_copy(repository, sandboxed=sandboxed)
+            self._copies[repository.root] = self._ending.enter_context(opened)
+        copy = self._copies[repository.root]
         try:
-            line = place_tests(self._command.line, path, [gap.hole.name], self._folder)
-            command = replace(self._command, words=read_words(line))
-            with open_lab(gap.document, path, command, self._folder) as lab:
-                lab.start((gap.hole,), timeout_s=self._timeout_s)
-                return lab.run(candidate).is_good
-        except MidfillError as error:
-            if error.code not in ("until_passes", "until_unreached", "verify_flaky", "bad_request"):
-                raise
-            self._skipped[gap.id] = error.message
-            return None
+            yield copy
+        finally:
+            copy.mirror.reset()
+            copy.mirror.copy_from_root((), [file.relative_to(copy.root).as_posix()])

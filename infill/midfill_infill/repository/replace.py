@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from midfill_infill.errors import MidfillError, is_disk_full
+from midfill_infill.errors import MidfillError, advise_on_space
 from midfill_infill.repository import guards
 from midfill_infill.repository.content import digest, read_content
 
@@ -211,7 +211,8 @@ def write_atomically(path: Path, before: bytes, after: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        next_step = "free some space and run the command again; the file is as it was" if is_disk_full(error) else None
+        advice = advise_on_space(error)
+        next_step = advice and f"{advice}; the file is as it was"
         raise MidfillError("write_failed", f"{path} cannot be written ({error.strerror})", next_step) from None
     with suppress(OSError):  # an unreadable folder cannot be synced; the file is written
         sync_folder(target.parent)

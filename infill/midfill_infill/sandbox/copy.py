@@ -3,8 +3,8 @@
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -80,6 +80,9 @@ def _enumerate(names: Sequence[str]) -> str:
     """The first names, and how many more there are; "none" if there are no names."""
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return (", ".join(names[:_MAX_NAMES]) or "none") + more
+
+
+OpenCopy = Callable[..., AbstractContextManager[Copy]]  # `open_copy`, or what gives one copy to several callers
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from midfill_infill.filling.candidates import Alternative
 from midfill_infill.filling.fill import Options, Preview
 from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import Command
-from midfill_infill.sandbox.copy import open_copy
+from midfill_infill.sandbox.copy import OpenCopy, open_copy
 from midfill_infill.sandbox.failures import Failure, Frame
 from midfill_infill.sandbox.runner import MARKER, Ran, Runner
 from midfill_infill.sandbox.view import find_homes
@@ -349,7 +349,12 @@ class Lab:
 
 @contextmanager
 def open_lab(
-    document: Document, path: Path, command: Command, folder: Path, others: Mapping[Path, bytes] | None = None
+    document: Document,
+    path: Path,
+    command: Command,
+    folder: Path,
+    others: Mapping[Path, bytes] | None = None,
+    open_copy: OpenCopy = open_copy,
 ) -> Iterator[Lab]:
     """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
     MidfillError if there is no sandbox, or no tree that can be copied.

@@ -59,9 +59,9 @@ class Chat(OpenAI):
             "stream": True,
         }
         likeliest = {**body, "temperature": query.temperature}
-        yield Call("/v1/chat/completions", {**likeliest, "seed": query.seed})
-        yield Call("/v1/chat/completions", likeliest)  # Mistral's service refuses a seed
-        yield Call("/v1/chat/completions", body)  # some models refuse any temperature but their own
+        yield Call("/chat/completions", {**likeliest, "seed": query.seed})
+        yield Call("/chat/completions", likeliest)  # Mistral's service refuses a seed
+        yield Call("/chat/completions", body)  # some models refuse any temperature but their own
 
     def find_answer(self, text: str) -> int | None:
         lines = [line for line in text.split("\n") if line.strip()][:3]

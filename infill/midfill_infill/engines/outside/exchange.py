@@ -20,7 +20,7 @@ from midfill_infill.answers.ending import EndFinder, Extent
 from midfill_infill.answers.markers import JOINER, restore
 from midfill_infill.answers.openness import find_closing, leaves_open
 from midfill_infill.answers.plain import is_prose
-from midfill_infill.answers.wrapping import is_wrapping, unwrap
+from midfill_infill.answers.wrapping import has_fence, is_wrapping, unwrap
 from midfill_infill.context.origins import UNNAMED, Origins
 from midfill_infill.engines.outside.protocol import (
     BLOCK_TOKENS,
@@ -94,12 +94,8 @@ class Exchange:
     def __init__(
         self, protocol: Protocol, model: str, name: str, ask: Ask, wanted: int, limit: int | None = None
     ) -> None:
-        self._protocol = protocol
-        self._model = model
-        self._name = name
-        self._ask = ask
-        self._limit = limit
-        self.window = wanted
+        self._protocol, self._model, self._name, self._ask = protocol, model, name, ask
+        self._limit, self.window = limit, wanted
         if limit is not None:
             self.window = min(wanted, max(limit - protocol.answer_tokens, limit // 2))
         self._num_refused = 0  # the first kinds of calls, which the engine has refused
@@ -190,7 +186,7 @@ class Exchange:
                 text = text[start or 0 :]
                 is_thinking = start is None
                 end: int | None = None
-                if ending or not is_thinking:
+                if not is_thinking or (ending and not has_fence(text)):
                     end = finder.find(text, is_continuation=piece.is_continuation)
                 if end is None and ending == CUT:
                     end = finder.likely_end
@@ -200,7 +196,8 @@ class Exchange:
                 if end is not None or is_full:
                     return
         if is_thinking and not ending:  # what might have been thoughts was the answer
-            yield replace(middle, text=middle.text[: finder.find(middle.text, is_continuation=False)]), 0
+            end = None if has_fence(middle.text) else finder.find(middle.text, is_continuation=False)
+            yield replace(middle, text=middle.text[:end]), 0
         wraps_code = is_wrapping(middle.text)
         is_blank = not middle.text.strip()  # then it may go on behind the line break
         is_open = query.extent == "rest" and leaves_open(middle.text, query.before, query.behind)

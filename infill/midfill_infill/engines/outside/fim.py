@@ -7,6 +7,7 @@ from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Prot
 
 
 class Fim(Protocol):
+    root = "/v1"
     key_variables = {"mistral.ai": "MISTRAL_API_KEY", "inceptionlabs.ai": "INCEPTION_API_KEY"}
     needs_model = True
     context_tokens = 8192  # they publish no limits, and bill every token that is sent
@@ -20,11 +21,11 @@ class Fim(Protocol):
             "max_tokens": query.max_tokens,
             "stream": True,
         }
-        if query.temperature:
-            body["temperature"] = query.temperature
+        likeliest = {**body, "temperature": query.temperature}
         stop = {"stop": list(query.stops)} if query.stops else {}
-        yield Call("/v1/fim/completions", {**body, **stop, "random_seed": query.seed})
-        yield Call("/v1/fim/completions", {**body, "stream": False})
+        yield Call("/fim/completions", {**likeliest, **stop, "random_seed": query.seed})
+        yield Call("/fim/completions", {**likeliest, "stream": False})
+        yield Call("/fim/completions", {**body, "stream": False})  # a service may set a least temperature
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         return read_delta(message)

@@ -12,7 +12,7 @@ from midfill_infill.engines.outside.protocol import Call, HoleQuery, Piece, Prot
 
 
 class OpenAI(Protocol):
-    default_url = "http://127.0.0.1:8000"
+    default_url, root = "http://127.0.0.1:8000", "/v1"
     key_variables = {"openai.com": "OPENAI_API_KEY"}
     needs_model = True
 
@@ -35,19 +35,17 @@ class OpenAI(Protocol):
         elif query.behind.strip():
             insertion = {**with_stops, "prompt": code.headed.before, "suffix": code.behind}
         if insertion:
-            yield Call("/v1/completions", {**insertion, "logprobs": 1})
-            yield Call("/v1/completions", insertion)  # the same without asking for log-probabilities
-        yield Call("/v1/completions", {**with_stops, "prompt": code.headed.left}, is_continuation=True)
+            yield Call("/completions", {**insertion, "logprobs": 1})
+            yield Call("/completions", insertion)  # the same without asking for log-probabilities
+        yield Call("/completions", {**with_stops, "prompt": code.headed.left}, is_continuation=True)
 
     def limit_question(self, model: str) -> tuple[str, None]:
-        return "/v1/models", None
+        return "/models", None
 
     def read_limit(self, answer: Any, model: str, wanted: int) -> int | None:
         """vLLM's `max_model_len`; other servers tell no limit."""
-        limits = [entry.get("max_model_len") for entry in answer["data"] if entry["id"] == model]
-        if limits and limits[0]:
-            return int(limits[0])
-        return None
+        limits = (int(entry.get("max_model_len") or 0) for entry in answer["data"] if entry["id"] == model)
+        return next(limits, None)
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
         if not message.get("choices"):  # some engines end with an event that only counts tokens

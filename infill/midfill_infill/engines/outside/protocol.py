@@ -143,6 +143,8 @@ class Protocol:
     """How to call another project's engine. A key is sent only to the service that its variable is named after."""
 
     default_url: ClassVar[str] = ""
+    root: ClassVar[str] = ""
+    """The path of an address that has none."""
     key_variables: ClassVar[dict[str, str]] = {}
     """Environment variables that hold keys, by the domain to which a key may be sent."""
     needs_model: ClassVar[bool] = False
