@@ -34,6 +34,14 @@ def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument
     return document
 
 
+def check_unlost(server: Host, document: SyncedDocument) -> None:
+    """Raises JsonRpcContentModified if the document was closed meanwhile, or the server lost track of it."""
+    if server.workspace.open_document(document.uri) is not document:
+        raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
+    if document.desynced:
+        raise JsonRpcContentModified(LOST)
+
+
 def check_takes_edits(server: Host) -> None:
     """Raises FillFailed if the client takes no versioned edits (documentChanges). A client that lists resource
     operations takes them too, because these come only in documentChanges; Neovim lists nothing else.
@@ -54,15 +62,12 @@ async def apply_edits(
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
     returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. A cancel
-    that comes while the client applies the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
+    that comes while the client takes the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
     JsonRpcContentModified if nothing was changed.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
-        if server.workspace.open_document(document.uri) is not document:
-            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
-        if document.desynced:
-            raise JsonRpcContentModified(LOST)
+        check_unlost(server, document)
         changes = [(span, new) for span, new in find_edits() if text.source[slice(*span)] != new]
         if not changes:
             return version, text.source
@@ -77,6 +82,8 @@ async def apply_edits(
             answer = await asyncio.shield(asked)
         except asyncio.CancelledError:
             answer = await asked
+            if not answer.applied:
+                raise
         finally:
             document.num_edits -= 1
         if answer.applied:

@@ -15,7 +15,7 @@ from midfill_infill.config import choose_quality, choose_seconds
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
-from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
+from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, check_unlost, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, FillResult, What
@@ -75,10 +75,10 @@ class FillJob:
 
     def __init__(
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
-        find_surroundings: Callable[[], Options], rerolled_holes: Sequence[PendingHole] = (),
+        find_surroundings: Callable[[], Options], rerolled: Pending | None = None,
     ) -> None:  # fmt: skip
-        """`find_surroundings` is for the worker thread. `rerolled_holes` are the holes of the fill that is replaced, in
-        document order. Raises MidfillError, FillFailed or JsonRpcContentModified if the document cannot be filled now.
+        """`find_surroundings` is for the worker thread. `rerolled` is the pending fill that this one replaces. Raises
+        MidfillError, FillFailed or JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -89,7 +89,8 @@ class FillJob:
         self._filler = filler
         self._settings = settings
         self._find_surroundings = find_surroundings
-        self._rerolled_holes = rerolled_holes
+        self.rerolled = rerolled
+        self._rerolled_holes = [replace(hole) for hole in rerolled.holes] if rerolled else []
         self.document = find_document(server, params.uri, params.version)
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
@@ -238,6 +239,7 @@ class FillJob:
 
     def _answer(self, filled: Filled) -> FillResult:
         """The edits for the client to apply to the current document."""
+        check_unlost(self._server, self.document)
         text = self.document.text
         holes = []
         for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
