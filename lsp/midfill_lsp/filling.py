@@ -58,9 +58,7 @@ def check_params(params: FillParams) -> FillParams:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
         raise JsonRpcInvalidParams("midfill.fill takes one object; stubs takes no drafts.")
-    num_holes = len(params.ranges)
-    if params.what is What.BODY:
-        num_holes = 1
+    num_holes = 1 if params.what is What.BODY else len(params.ranges)
     if params.drafts and len(params.drafts) != num_holes:
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params
@@ -231,11 +229,8 @@ class FillJob:
         return carried
 
     def _find_edits(self, filled: Filled) -> list[Replacement]:
-        edits = []
-        for span, edit in zip(self._spans, filled.patch.edits, strict=True):
-            text = edit.replacement.decode("utf-8", "surrogatepass")
-            edits.append((self._carry(span), text))
-        return edits
+        texts = [edit.replacement.decode("utf-8", "surrogatepass") for edit in filled.patch.edits]
+        return list(zip(map(self._carry, self._spans), texts, strict=True))
 
     def _answer(self, filled: Filled) -> FillResult:
         """The edits for the client to apply to the current document."""

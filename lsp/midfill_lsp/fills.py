@@ -68,11 +68,9 @@ class Fills:
         """Fills. `rerolled` is a pending fill that the new one replaces. Raises MidfillError and JsonRpcException."""
         self.check_included(params.uri)
         settings = self._server.settings_of(params.uri)
-        find_surroundings = self._look_around(params.uri)
-        id = next(self._pending.ids)
         job = FillJob(
-            id, self._server, check_params(params), filler=self._filler.fill, settings=settings,
-            find_surroundings=find_surroundings, rerolled=rerolled,
+            next(self._pending.ids), self._server, check_params(params), filler=self._filler.fill, settings=settings,
+            find_surroundings=self._look_around(params.uri), rerolled=rerolled,
         )  # fmt: skip
         self._running.append(job)
         try:

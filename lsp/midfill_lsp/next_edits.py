@@ -86,9 +86,8 @@ class NextEdits:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._repeats.pop(uri, None)
-        search = self._searches.pop(uri, None)
-        if search:
-            search.cancel()
+        if uri in self._searches:
+            self._searches.pop(uri).cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
         """Repeats the last change at the cursor or everywhere, and shows the next place. Raises what a fill raises."""
@@ -203,17 +202,14 @@ class NextEdits:
         if burst is None or burst.span is None:
             return False
         start, end = burst.span
-        for pending in self._fills.pending_in(document):
-            if any(start <= last and first <= end for first, last in pending.spans):
-                return True
-        return False
+        spans = [span for pending in self._fills.pending_in(document) for span in pending.spans]
+        return any(start <= last and first <= end for first, last in spans)
 
     def _tell(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
         ranges = [Range.of(document.text.range(placed.span)) for placed in repeats]
-        places = [
-            RepeatPlace(range=range, text=placed.repeat.text) for range, placed in zip(ranges, repeats, strict=True)
-        ]
-        message = Repeats(uri=document.uri, places=tuple(places))
+        texts = [placed.repeat.text for placed in repeats]
+        places = tuple(RepeatPlace(range=range, text=text) for range, text in zip(ranges, texts, strict=True))
+        message = Repeats(uri=document.uri, places=places)
         self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not repeats)
 
 
