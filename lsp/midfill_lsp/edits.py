@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcException
@@ -11,6 +12,7 @@ from midfill_lsp.text import Span, SyncedDocument, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
 LOST = "Midfill: the server lost track of this document; close it and open it again."
+REPORT_WAIT_S = 2.0  # after an edit was applied, for an editor that reports its changes later
 MOVED_WAIT_S = 0.2  # after a refused edit, for the change that the client may have made before
 
 Replacement = tuple[Span, str]
@@ -36,7 +38,7 @@ def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument
 
 def check_unlost(server: Host, document: SyncedDocument) -> None:
     """Raises JsonRpcContentModified if the document was closed meanwhile, or the server lost track of it."""
-    if server.workspace.open_document(document.uri) is not document:
+    if not _is_open(server, document):
         raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
     if document.desynced:
         raise JsonRpcContentModified(LOST)
@@ -76,16 +78,13 @@ async def apply_edits(
         edit = types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
         if confirm:
             edit.change_annotations = {"fill": types.ChangeAnnotation(title, needs_confirmation=True)}
-        document.num_edits += 1
-        asked = asyncio.ensure_future(server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title)))
+        asked = asyncio.ensure_future(_send(server, document, types.ApplyWorkspaceEditParams(edit, title)))
         try:
             answer = await asyncio.shield(asked)
         except asyncio.CancelledError:
             answer = await asked
             if not answer.applied:
                 raise
-        finally:
-            document.num_edits -= 1
         if answer.applied:
             return version, _replace(text.source, changes)
         if confirm:
@@ -94,6 +93,27 @@ async def apply_edits(
         if document.version == version:
             raise FillFailed(f"Midfill: {answer.failure_reason or 'the editor did not take the edit; try again'}.")
     raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
+
+
+def _is_open(server: Host, document: SyncedDocument) -> bool:
+    return server.workspace.open_document(document.uri) is document
+
+
+async def _send(
+    server: Host, document: SyncedDocument, params: types.ApplyWorkspaceEditParams
+) -> types.ApplyWorkspaceEditResult:
+    """The client's answer: for an edit that it applied, once it has reported the change, which may come later."""
+    text = document.text
+    document.num_edits += 1
+    try:
+        answer = await server.workspace_apply_edit_async(params)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_WAIT_S):
+                while answer.applied and document.text is text and _is_open(server, document):
+                    await asyncio.sleep(0.005)
+        return answer
+    finally:
+        document.num_edits -= 1
 
 
 def _text_edit(

@@ -218,13 +218,14 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 
-@pytest.mark.parametrize("how", ["request", "progress", "discard"])
+@pytest.mark.parametrize("how", ["request", "progress", "discard", "request, and the change is told late"])
 async def test_a_cancel_while_the_editor_applies_puts_the_old_text_back(editor: Editor, how: str) -> None:
     buffer = editor.open(SOURCE)
+    editor.tell_s = 0.05 if "late" in how else 0.0
 
     def cancel() -> None:
         editor.before_apply.clear()
-        if how == "request":
+        if how.startswith("request"):
             editor.client.cancel_request(types.CancelParams("fill"))
         elif how == "progress":
             editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
