@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -215,11 +215,8 @@ class FillJob:
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:
         """Sends a preview, unless the user has edited a hole."""
-        try:
-            ranges = [self.document.text.range(self._carry(span)) for span in self._spans]
-        except JsonRpcContentModified:
-            return
-        previews.send(ranges, event)
+        with suppress(JsonRpcContentModified):
+            previews.send([self.document.text.range(self._carry(span)) for span in self._spans], event)
 
     def _carry(self, span: Span) -> Span:
         """Where a span of the document stands now. Raises JsonRpcContentModified if the user has edited it."""
@@ -236,9 +233,8 @@ class FillJob:
         """The edits for the client to apply to the current document."""
         check_unlost(self._server, self.document)
         text = self.document.text
-        holes = []
-        for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
-            holes.append(describe_fill(fill, text.range(span), text.encoding, new))
+        pairs = zip(filled.fills, self._find_edits(filled), strict=True)
+        holes = [describe_fill(fill, text.range(span), text.encoding, new) for fill, (span, new) in pairs]
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:
