@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcContentModified, JsonRpcException
@@ -11,6 +12,7 @@ from midfill_lsp.text import Span, SyncedDocument, cuts_line_end, trim
 
 MAX_APPLY_TRIES = 3
 LOST = "Midfill: the server lost track of this document; close it and open it again."
+REPORT_WAIT_S = 2.0  # after an edit was applied, for an editor that reports its changes later
 MOVED_WAIT_S = 0.2  # after a refused edit, for the change that the client may have made before
 
 Replacement = tuple[Span, str]
@@ -34,6 +36,14 @@ def find_document(server: Host, uri: str, version: int | None) -> SyncedDocument
     return document
 
 
+def check_unlost(server: Host, document: SyncedDocument) -> None:
+    """Raises JsonRpcContentModified if the document was closed meanwhile, or the server lost track of it."""
+    if not _is_open(server, document):
+        raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
+    if document.desynced:
+        raise JsonRpcContentModified(LOST)
+
+
 def check_takes_edits(server: Host) -> None:
     """Raises FillFailed if the client takes no versioned edits (documentChanges). A client that lists resource
     operations takes them too, because these come only in documentChanges; Neovim lists nothing else.
@@ -54,15 +64,12 @@ async def apply_edits(
 ) -> tuple[int | None, str]:
     """Sends the edit for the current document. Returns the version that was edited and the resulting text. `find_edits`
     returns the replacements in the current text, in order. With `confirm` the user confirms each replacement. A cancel
-    that comes while the client applies the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
+    that comes while the client takes the edit is too late; the task's `cancelling` tells of it. Raises FillFailed or
     JsonRpcContentModified if nothing was changed.
     """
     for _ in range(MAX_APPLY_TRIES):
         version, text = document.version, document.text
-        if server.workspace.open_document(document.uri) is not document:
-            raise JsonRpcContentModified("Midfill: the document was closed meanwhile; nothing was changed.")
-        if document.desynced:
-            raise JsonRpcContentModified(LOST)
+        check_unlost(server, document)
         changes = [(span, new) for span, new in find_edits() if text.source[slice(*span)] != new]
         if not changes:
             return version, text.source
@@ -71,14 +78,13 @@ async def apply_edits(
         edit = types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(identifier, edits)])
         if confirm:
             edit.change_annotations = {"fill": types.ChangeAnnotation(title, needs_confirmation=True)}
-        document.num_edits += 1
-        asked = asyncio.ensure_future(server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, title)))
+        asked = asyncio.ensure_future(_send(server, document, types.ApplyWorkspaceEditParams(edit, title)))
         try:
             answer = await asyncio.shield(asked)
         except asyncio.CancelledError:
             answer = await asked
-        finally:
-            document.num_edits -= 1
+            if not answer.applied:
+                raise
         if answer.applied:
             return version, _replace(text.source, changes)
         if confirm:
@@ -87,6 +93,27 @@ async def apply_edits(
         if document.version == version:
             raise FillFailed(f"Midfill: {answer.failure_reason or 'the editor did not take the edit; try again'}.")
     raise JsonRpcContentModified("Midfill: the document changes too fast; nothing was changed.")
+
+
+def _is_open(server: Host, document: SyncedDocument) -> bool:
+    return server.workspace.open_document(document.uri) is document
+
+
+async def _send(
+    server: Host, document: SyncedDocument, params: types.ApplyWorkspaceEditParams
+) -> types.ApplyWorkspaceEditResult:
+    """The client's answer: for an edit that it applied, once it has reported the change, which may come later."""
+    text = document.text
+    document.num_edits += 1
+    try:
+        answer = await server.workspace_apply_edit_async(params)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_WAIT_S):
+                while answer.applied and document.text is text and _is_open(server, document):
+                    await asyncio.sleep(0.005)
+        return answer
+    finally:
+        document.num_edits -= 1
 
 
 def _text_edit(

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from midfill_infill.config import choose_quality, choose_seconds
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, Preview, finish
 from midfill_infill.syntax.holes import find_large, measure
-from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, find_document
+from midfill_lsp.edits import Replacement, apply_edits, check_takes_edits, check_unlost, find_document
 from midfill_lsp.engine import Filler
 from midfill_lsp.host import Host
 from midfill_lsp.messages import FillParams, FillResult, What
@@ -58,9 +58,7 @@ def check_params(params: FillParams) -> FillParams:
         raise JsonRpcInvalidParams(f"midfill.fill takes one object; {params.what} needs a range.")
     if params.drafts and params.what is What.STUBS:
         raise JsonRpcInvalidParams("midfill.fill takes one object; stubs takes no drafts.")
-    num_holes = len(params.ranges)
-    if params.what is What.BODY:
-        num_holes = 1
+    num_holes = 1 if params.what is What.BODY else len(params.ranges)
     if params.drafts and len(params.drafts) != num_holes:
         raise JsonRpcInvalidParams("midfill.fill takes one object; there is one draft a range.")
     return params
@@ -75,10 +73,10 @@ class FillJob:
 
     def __init__(
         self, id: int, server: Host, params: FillParams, filler: Filler, settings: Settings,
-        find_surroundings: Callable[[], Options], rerolled_holes: Sequence[PendingHole] = (),
+        find_surroundings: Callable[[], Options], rerolled: Pending | None = None,
     ) -> None:  # fmt: skip
-        """`find_surroundings` is for the worker thread. `rerolled_holes` are the holes of the fill that is replaced, in
-        document order. Raises MidfillError, FillFailed or JsonRpcContentModified if the document cannot be filled now.
+        """`find_surroundings` is for the worker thread. `rerolled` is the pending fill that this one replaces. Raises
+        MidfillError, FillFailed or JsonRpcContentModified if the document cannot be filled now.
         """
         if params.apply:
             check_takes_edits(server)
@@ -89,7 +87,8 @@ class FillJob:
         self._filler = filler
         self._settings = settings
         self._find_surroundings = find_surroundings
-        self._rerolled_holes = rerolled_holes
+        self.rerolled = rerolled
+        self._rerolled_holes = [replace(hole) for hole in rerolled.holes] if rerolled else []
         self.document = find_document(server, params.uri, params.version)
         self._view = take_view(server.workspace, self.document)
         self._text = self.document.text
@@ -216,11 +215,8 @@ class FillJob:
 
     def _preview(self, previews: PreviewSender, event: Preview) -> None:
         """Sends a preview, unless the user has edited a hole."""
-        try:
-            ranges = [self.document.text.range(self._carry(span)) for span in self._spans]
-        except JsonRpcContentModified:
-            return
-        previews.send(ranges, event)
+        with suppress(JsonRpcContentModified):
+            previews.send([self.document.text.range(self._carry(span)) for span in self._spans], event)
 
     def _carry(self, span: Span) -> Span:
         """Where a span of the document stands now. Raises JsonRpcContentModified if the user has edited it."""
@@ -230,18 +226,15 @@ class FillJob:
         return carried
 
     def _find_edits(self, filled: Filled) -> list[Replacement]:
-        edits = []
-        for span, edit in zip(self._spans, filled.patch.edits, strict=True):
-            text = edit.replacement.decode("utf-8", "surrogatepass")
-            edits.append((self._carry(span), text))
-        return edits
+        texts = [edit.replacement.decode("utf-8", "surrogatepass") for edit in filled.patch.edits]
+        return list(zip(map(self._carry, self._spans), texts, strict=True))
 
     def _answer(self, filled: Filled) -> FillResult:
         """The edits for the client to apply to the current document."""
+        check_unlost(self._server, self.document)
         text = self.document.text
-        holes = []
-        for fill, (span, new) in zip(filled.fills, self._find_edits(filled), strict=True):
-            holes.append(describe_fill(fill, text.range(span), text.encoding, new))
+        pairs = zip(filled.fills, self._find_edits(filled), strict=True)
+        holes = [describe_fill(fill, text.range(span), text.encoding, new) for fill, (span, new) in pairs]
         return make_result(filled, holes, version=self.document.version, applied=False)
 
     async def _apply(self, filled: Filled, pending: PendingStore) -> FillResult:

@@ -68,12 +68,9 @@ class Fills:
         """Fills. `rerolled` is a pending fill that the new one replaces. Raises MidfillError and JsonRpcException."""
         self.check_included(params.uri)
         settings = self._server.settings_of(params.uri)
-        find_surroundings = self._look_around(params.uri)
-        rerolled_holes = [replace(hole) for hole in rerolled.holes] if rerolled else []
-        id = next(self._pending.ids)
         job = FillJob(
-            id, self._server, check_params(params), filler=self._filler.fill, settings=settings,
-            find_surroundings=find_surroundings, rerolled_holes=rerolled_holes,
+            next(self._pending.ids), self._server, check_params(params), filler=self._filler.fill, settings=settings,
+            find_surroundings=self._look_around(params.uri), rerolled=rerolled,
         )  # fmt: skip
         self._running.append(job)
         try:
@@ -338,11 +335,15 @@ class Fills:
         return ordered[-1] if ordered else None
 
     def _find_pending(self, params: PendingParams) -> Pending:
-        """The pending fill that the parameters name. Raises FillFailed."""
-        pending = self._choose(params, self._pending)
-        if pending is None and params.id is None:
+        """The pending fill that the parameters name; a reroll of it that runs is cancelled. Raises FillFailed."""
+        chosen = self._choose(params, self._pending)
+        if chosen is None and params.id is None:
             raise FillFailed("Midfill: nothing is pending here.")
-        return self._check_pending(pending)
+        pending = self._check_pending(chosen)
+        for job in self._running:
+            if job.rerolled is pending:
+                job.end(keeps=False)
+        return pending
 
     def _check_pending(self, pending: Pending | None) -> Pending:
         """Returns the fill. Raises FillFailed if it is not pending any more or the client has not confirmed it yet."""

@@ -51,6 +51,7 @@ class GhostText:
         """`tell` is called if other suggestions replace those that were shown at an offset."""
         self._executor, self._tell = executor, tell
         self._kept: dict[tuple[str, bool, str, str], tuple[Suggestion, ...]] = {}  # by `_key`, the oldest first
+        self._settings = Settings()  # of the last request
         self._stops: dict[str, threading.Event] = {}  # by URI, for the running request
         self._judging = set[asyncio.Task[tuple[Suggestion, ...]]]()  # the event loop holds tasks weakly
 
@@ -59,6 +60,9 @@ class GhostText:
         surroundings: Callable[[], Options], *, invoked: bool, document: SyncedDocument,
     ) -> tuple[Suggestion, ...]:  # fmt: skip
         """Suggestions at an offset; none if the document changes meanwhile. Raises MidfillError and CancelledError."""
+        if settings != self._settings:  # other settings may suggest something where these suggested nothing
+            self._settings = settings
+            self._kept = {key: kept for key, kept in self._kept.items() if kept}
         recalled = self._recall(view, offset, invoked)
         if recalled is not None:
             return recalled

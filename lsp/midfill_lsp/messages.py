@@ -211,7 +211,7 @@ class PendingFills(Payload):
 
 class PendingParams(Payload):
     """Names a fill: by `id`, otherwise at `position` of `uri`, otherwise the latest of `uri`, otherwise the latest of
-    all.
+    all. If it is pending and its reroll runs, this reroll is cancelled.
 
     finish and accept end a running fill with its guesses; discard cancels it. `part` limits accept and discard to the
     hole or hunk at `position`. The rest is for a reroll: `keep` is the share of tokens to keep, most confident first;

@@ -19,7 +19,6 @@ from midfill_lsp.text import Span, SyncedDocument, Text, to_units, trim
 from midfill_lsp.views import DocumentView, take_view
 
 REST_S = 0.25  # how long a document is idle before likely repeats are searched
-APPLIED_WAIT_S = 2.0
 NOTHING = "Midfill: the last change fits nowhere else in this file; make one first, then ask."
 
 
@@ -86,9 +85,8 @@ class NextEdits:
         """Call when a document was closed."""
         self._bursts.pop(uri, None)
         self._repeats.pop(uri, None)
-        search = self._searches.pop(uri, None)
-        if search:
-            search.cancel()
+        if uri in self._searches:
+            self._searches.pop(uri).cancel()
 
     async def repeat(self, params: RepeatParams) -> Repeated:
         """Repeats the last change at the cursor or everywhere, and shows the next place. Raises what a fill raises."""
@@ -111,10 +109,6 @@ class NextEdits:
             on_line = [placed for placed in repeats if placed.span[0] <= line_end and line_start <= placed.span[1]]
             chosen = on_line[:1]
         num_applied = await self._apply(document, chosen)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(APPLIED_WAIT_S):
-                while chosen and document.text is text:  # until the client reports the edit that it applied
-                    await asyncio.sleep(0.005)
         remaining = await self.find(document) if chosen else repeats
         self._tell(document, remaining)
         repeated = Repeated(applied=num_applied, left=len(remaining))
@@ -151,32 +145,25 @@ class NextEdits:
         only these, by a fill.
         """
         text = document.text
-        ranges: list[Range] = []
-        drafts: list[DraftParams] = []
-        for placed in repeats:
-            if placed.repeat.unmatched:
-                span, draft = _draft(text, placed)
-                ranges.append(Range.of(text.range(span)))
-                drafts.append(draft)
+        drafts = [_draft(text, placed) for placed in repeats if placed.repeat.unmatched]
         if drafts:
             params = FillParams(
                 uri=document.uri,
                 version=document.version,
                 what=What.SELECTION,
-                ranges=tuple(ranges),
-                drafts=tuple(drafts),
+                ranges=tuple(Range.of(text.range(span)) for span, _ in drafts),
+                drafts=tuple(draft for _, draft in drafts),
                 apply=True,
             )
             await self._fills.fill(params)
             return len(drafts)
-        if repeats:
 
-            def find_edits() -> list[Replacement]:
-                if document.text is not text:
-                    raise FillFailed("Midfill: the document changed meanwhile; ask again.")
-                return [(placed.span, placed.repeat.text) for placed in repeats]
+        def find_edits() -> list[Replacement]:
+            if document.text is not text:
+                raise FillFailed("Midfill: the document changed meanwhile; ask again.")
+            return [(placed.span, placed.repeat.text) for placed in repeats]
 
-            await apply_edits(self._server, document, find_edits, "Midfill: next edit")
+        await apply_edits(self._server, document, find_edits, "Midfill: next edit")
         return len(repeats)
 
     async def _show(self, uri: str, place: types.Range) -> None:
@@ -203,17 +190,14 @@ class NextEdits:
         if burst is None or burst.span is None:
             return False
         start, end = burst.span
-        for pending in self._fills.pending_in(document):
-            if any(start <= last and first <= end for first, last in pending.spans):
-                return True
-        return False
+        spans = [span for pending in self._fills.pending_in(document) for span in pending.spans]
+        return any(start <= last and first <= end for first, last in spans)
 
     def _tell(self, document: SyncedDocument, repeats: Sequence[PlacedRepeat]) -> None:
         ranges = [Range.of(document.text.range(placed.span)) for placed in repeats]
-        places = [
-            RepeatPlace(range=range, text=placed.repeat.text) for range, placed in zip(ranges, repeats, strict=True)
-        ]
-        message = Repeats(uri=document.uri, places=tuple(places))
+        texts = [placed.repeat.text for placed in repeats]
+        places = tuple(RepeatPlace(range=range, text=text) for range, text in zip(ranges, texts, strict=True))
+        message = Repeats(uri=document.uri, places=places)
         self._server.tell("midfill/didChangeRepeats", message, document.uri, is_empty=not repeats)
 
 

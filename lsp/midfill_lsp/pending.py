@@ -207,9 +207,7 @@ class Pending:
         """
         parts: list[tuple[Span, tuple[PendingHole, int | None]]] = []
         for hole in self.holes:
-            hunks = []
-            if part == "hunk":
-                hunks = hole.hunks(self.document.source)
+            hunks = hole.hunks(self.document.source) if part == "hunk" else []
             for hunk_index, (span, _) in enumerate(hunks):
                 parts.append((span, (hole, hunk_index)))
             if not hunks:

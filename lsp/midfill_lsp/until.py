@@ -43,13 +43,10 @@ def until_passes(
         raise MidfillError("bad_request", "a command tests files of a folder alone", "save this as one")
     held: dict[Path, bytes] = {}
     for other in workspace.text_documents.values():
-        place = find_path(other.uri)
-        if place is None or place == path:
-            continue
-        if workspace.get_notebook_document(cell_uri=other.uri):  # the text of a cell is not that of its file
-            continue
-        if place.is_file():
-            held[place] = other.source.encode("utf-8", "surrogatepass")
+        open_path = find_path(other.uri)
+        is_cell = workspace.get_notebook_document(cell_uri=other.uri)  # its text is not that of its file
+        if open_path and open_path != path and not is_cell and open_path.is_file():
+            held[open_path] = other.source.encode("utf-8", "surrogatepass")
 
     def fill(document: Document, holes: Sequence[Hole], options: Options, settings: Settings, say: Say) -> Events:
         from midfill_infill.sandbox.command import read_command

@@ -104,9 +104,7 @@ def find_path(uri: str) -> Path | None:
         return None
     file_part, _, _ = after_scheme.partition("#")
     path = to_fs_path(f"file:{file_part}")
-    if not path:
-        return None
-    return Path(path)
+    return Path(path) if path else None
 
 
 def find_exclusion(uri: str, patterns: Sequence[str]) -> str | None:
@@ -125,10 +123,7 @@ def find_exclusions(patterns_of: Mapping[str, tuple[str, ...]]) -> dict[str, str
         files = [path for path in paths.values() if path is not None]
         excluded = exclusions.find_exclusions(files, patterns, stamps)
         for uri, path in paths.items():
-            if path is None:
-                reason = exclusions.find_named_exclusion(find_name(uri), patterns)
-            else:
-                reason = excluded.get(path)
+            reason = excluded.get(path) if path else exclusions.find_named_exclusion(find_name(uri), patterns)
             if reason is not None:
                 reasons[uri] = reason
     return reasons
@@ -144,8 +139,7 @@ def find_name(uri: str) -> str:
 def canonical_uri(uri: str) -> str:
     """The URI of a file in one spelling, so that those of its folders are prefixes; other URIs unchanged."""
     path = find_path(uri)
-    canonical = path.absolute().as_uri() if path else uri
-    return canonical.rstrip("/")
+    return (path.absolute().as_uri() if path else uri).rstrip("/")
 
 
 def find_innermost(folders: Iterable[str], uri: str) -> str:

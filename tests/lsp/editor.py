@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class Seen:
 class Editor:
     """Start it with `start`; `before_apply` may edit a buffer when an edit is under way.
 
-    `answer_s` after an edit was made and told the server hears that it was taken.
+    `answer_s` after an edit was made and told the server hears that it was taken. With `tell_s` it hears so first, and
+    of the change so much later.
     """
 
     def __init__(self) -> None:
@@ -66,6 +68,7 @@ class Editor:
         self.buffers: dict[str, Buffer] = {}
         self.before_apply: list[Any] = []
         self.answer_s = 0.0
+        self.tell_s = 0.0
         self.capabilities: types.ServerCapabilities
         self.configuration: object = None
         self.answer: str | None = None
@@ -127,7 +130,7 @@ class Editor:
             self.client.text_document_did_close(types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri)))
         self.buffers.clear()
         self.before_apply.clear()
-        self.answer_s = 0.0
+        self.answer_s = self.tell_s = 0.0
         self.answer = None
         self.seen = Seen()
         self.client.workspace_did_change_configuration(types.DidChangeConfigurationParams({"midfill": {}}))
@@ -147,7 +150,9 @@ class Editor:
         buffer.version += 1
         buffer.text = Text(buffer.text.source[:start] + new + buffer.text.source[end:], buffer.text.encoding)
         identifier = types.VersionedTextDocumentIdentifier(buffer.version, buffer.uri)
-        self.client.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [event]))
+        params = types.DidChangeTextDocumentParams(identifier, [event])
+        tell = partial(self.client.text_document_did_change, params)
+        asyncio.get_running_loop().call_later(self.tell_s, tell) if self.tell_s else tell()
 
     async def actions(self, buffer: Buffer, start: int, end: int | None = None, only: Any = None) -> dict[str, Any]:
         """The offered actions by the last word of their kind."""

@@ -96,6 +96,8 @@ async def test_unasked_ghost_text_is_shown_where_it_is_sure_enough(
         buffer = editor.open(f"def f{number}():\n    \n", uri=f"untitled:sure{certainty}{least}{number}")
         assert await editor.suggest(buffer, 14) == ([FILL] if is_shown else [])
         assert FILL in await editor.suggest(buffer, 14, invoked=True), "what is asked for is shown"
+    configure(editor, model=f"sure:{certainty}", debounceMs=0, ghostTextCertainty=0)
+    assert await editor.suggest(buffer, 14) == [FILL], "settings that show more hold where nothing was shown, too"
 
 
 @pytest.mark.parametrize("least, is_shown", [(None, True), (-0.5, True), (-0.4, False), (0, False)])

@@ -139,6 +139,27 @@ async def test_commands_act_on_running_fills_by_place_and_by_id(editor: Editor, 
     assert ids(editor, other) == [running[2], running[3]]
 
 
+@pytest.mark.parametrize(
+    "command, kept", [("accept", FILL), ("discard", BODY), ("next", "return 1"), ("reroll", "return + new")]
+)
+async def test_a_command_for_a_fill_by_its_id_ends_its_reroll(
+    editor: Editor, gate: Gate, command: str, kept: str
+) -> None:
+    """A lens names the fill; a position would name the reroll."""
+    buffer = editor.open(SOURCE)
+    fill = await editor.do("fill", **body(buffer, alternatives=2))
+    configure(editor, model=gate.model)
+    reroll = asyncio.ensure_future(editor.do("reroll", id=fill["id"], previewToken=1))
+    await editor.wait_for(lambda: editor.seen.previews)
+    asked = asyncio.ensure_future(editor.do(command, id=fill["id"]))
+    with pytest.raises(JsonRpcException) as error:
+        await reroll
+    assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    gate.open()
+    await asked
+    assert buffer.text.source == SOURCE.replace(BODY, kept)
+
+
 UNDO = [
     ("return b + 1", "the whole hole"),
     ("", "nothing"),

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
-from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, describe_client
+from tests.lsp.editor import REAL, SCRIPTED, TIMEOUT_S, Buffer, Editor, Start, body, describe_client
 from tests.lsp.gate import Gate
 from tests.lsp.scripted_server import FILL
 
@@ -218,13 +218,14 @@ async def test_cancel_stops_the_fill_and_the_next_one_works(editor: Editor, gate
     assert buffer.text.source == SOURCE.replace(BODY, FILL)
 
 
-@pytest.mark.parametrize("how", ["request", "progress", "discard"])
+@pytest.mark.parametrize("how", ["request", "progress", "discard", "request, and the change is told late"])
 async def test_a_cancel_while_the_editor_applies_puts_the_old_text_back(editor: Editor, how: str) -> None:
     buffer = editor.open(SOURCE)
+    editor.tell_s = 0.05 if "late" in how else 0.0
 
     def cancel() -> None:
         editor.before_apply.clear()
-        if how == "request":
+        if how.startswith("request"):
             editor.client.cancel_request(types.CancelParams("fill"))
         elif how == "progress":
             editor.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams("mine"))
@@ -294,6 +295,22 @@ async def test_an_editor_that_was_ahead_gets_the_edit_again(editor: Editor) -> N
     assert buffer.text.source == "# typed\n" + SOURCE.replace(BODY, FILL)
 
 
+async def test_a_reroll_that_is_cancelled_while_the_editor_refuses_it_is_not_applied_again(editor: Editor) -> None:
+    buffer = editor.open(SOURCE)
+    await editor.do("fill", **body(buffer))
+
+    def cancel_and_type() -> None:
+        editor.before_apply.clear()
+        editor.client.cancel_request(types.CancelParams("reroll"))
+        editor.edit(buffer, 0, 0, "# typed\n")
+
+    editor.before_apply.append(cancel_and_type)
+    with pytest.raises(JsonRpcException) as error:
+        await editor.do("reroll", msg_id="reroll", uri=buffer.uri)
+    assert error.value.code == types.LSPErrorCodes.RequestCancelled
+    assert len(editor.seen.edits) == 2 and buffer.text.source == "# typed\n" + SOURCE.replace(BODY, FILL)
+
+
 async def test_an_editor_that_refuses_for_no_reason_is_told(editor: Editor) -> None:
     buffer = editor.open(SOURCE)
     command = await body_command(editor, buffer)
@@ -303,10 +320,12 @@ async def test_an_editor_that_refuses_for_no_reason_is_told(editor: Editor) -> N
         await editor.run(command)
 
 
-async def test_a_document_that_was_closed_is_not_edited(editor: Editor, gate: Gate) -> None:
+@pytest.mark.parametrize("applies", [True, False])
+async def test_a_document_that_was_closed_is_not_edited(editor: Editor, gate: Gate, applies: bool) -> None:
     buffer = editor.open(SOURCE)
     await reconfigure(editor, model=gate.model)
-    fill = asyncio.ensure_future(editor.run(await body_command(editor, buffer), token="mine"))
+    request = body(buffer, apply=applies, workDoneToken="mine")
+    fill = asyncio.ensure_future(editor.ask("midfill/fill", request))
     await wait_for_step(editor)
     identifier = types.TextDocumentIdentifier(buffer.uri)
     editor.client.text_document_did_close(types.DidCloseTextDocumentParams(identifier))

@@ -245,11 +245,11 @@ async function widen(step: number): Promise<void> {
     widened.index = Math.min(widened.index + step, widened.ranges.length - 1);
   } else {
     const asked = { uri, version: document.version, range: toJson(selection) };
-    const found = await client.sendRequest<{ ranges: Range[] }>("midfill/holes", asked).catch(explain);
-    if (!found || document.version !== asked.version) return; // the answer is for another text
-    if (!found.ranges.length) return void vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor.");
+    const around = await client.sendRequest<{ ranges: Range[] }>("midfill/holes", asked).catch(explain);
+    if (!around || document.version !== asked.version) return; // the answer is for another text
+    if (!around.ranges.length) return void vscode.window.showInformationMessage("Midfill: nothing to fill is around the cursor.");
     previous = widened?.hole;
-    widened = { version: asked.version, ranges: found.ranges.map(toRange), index: 0 };
+    widened = { version: asked.version, ranges: around.ranges.map(toRange), index: 0 };
   }
   const others = (waitingHoles.get(uri) ?? []).filter((hole) => hole !== previous);
   widened.hole = widened.ranges[widened.index];
@@ -306,7 +306,7 @@ async function fill(params: Arguments): Promise<void> {
     setting("preview") === "buffer" && !params.confirm); // what the user has still to confirm is not written before
 }
 
-/** Runs one of the server's commands on the fill that it names, by default the one at the selection's start. */
+/** Runs one of the server's commands on the fill that it names, by default at the selection's start. */
 async function sendCommand(name: string, argument: Arguments = {}): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const uri = findDocument(argument.id) ?? activeUri();
@@ -317,11 +317,8 @@ async function sendCommand(name: string, argument: Arguments = {}): Promise<void
 }
 
 /** "next" makes the last change again at the selection's line and goes to the next place, "all" everywhere; "dismiss" forgets it. */
-async function repeat(action: string): Promise<void> {
-  const editor = vscode.window.activeTextEditor;
-  if (!editor) return;
-  const argument = { uri: editor.document.uri.toString(), position: toJson(editor.selections[0]).start, action };
-  await client?.sendRequest("workspace/executeCommand", { command: "midfill.repeat", arguments: [argument] }).catch(explain);
+function repeat(action: string): Promise<void> | undefined {
+  return vscode.window.activeTextEditor && sendCommand("repeat", { action });
 }
 
 function drawRepeats(): void {

@@ -33,8 +33,8 @@ export function findKey(command: string, own: Binding[], user: Binding[], isMac:
 export function parseKeys(text: string): Binding[] {
   const bare = text.replace(/("(?:[^"\\]|\\.)*")|\/\/[^\n]*|\/\*[^]*?\*\//g, (_, string) => string ?? "").replace(/,(\s*[\]}])/g, "$1");
   try {
-    const found: unknown = JSON.parse(bare);
-    return Array.isArray(found) ? found.filter((binding) => typeof binding?.command === "string") : [];
+    const bindings: unknown = JSON.parse(bare);
+    return Array.isArray(bindings) ? bindings.filter((binding) => typeof binding?.command === "string") : [];
   } catch {
     return [];
   }

@@ -93,9 +93,10 @@ export function follow(regions: Region[], changes: readonly Change[]): Region[] 
   });
 }
 
+const isBefore = (one: Place, other: Place) => one.line < other.line || (one.line === other.line && one.character < other.character);
+
 /** Where a range is after a change elsewhere; undefined where the change touches it. */
 export function shift(range: Range, change: { range: Range; text: string }): Range | undefined {
-  const isBefore = (one: Place, other: Place) => one.line < other.line || (one.line === other.line && one.character < other.character);
   const { start, end } = change.range;
   if (isBefore(range.end, start)) return range;
   if (!isBefore(end, range.start)) return undefined;
@@ -131,7 +132,6 @@ export function offsetIn(text: string, place: Place): number {
 
 /** Whether a range holds a place, its ends included. */
 export function isAt({ start, end }: Range, place: Place): boolean {
-  const isBefore = (one: Place, other: Place) => one.line < other.line || (one.line === other.line && one.character < other.character);
   return !isBefore(place, start) && !isBefore(end, place);
 }
 

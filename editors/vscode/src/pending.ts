@@ -12,7 +12,7 @@ export function fillsOf(uri: string): PendingFill[] {
 
 /** The document of a fill. */
 export function findDocument(id: unknown): string | undefined {
-  return [...fills].find(([, found]) => found.some((fill) => fill.id === id))?.[0];
+  return [...fills].find(([, pending]) => pending.some((fill) => fill.id === id))?.[0];
 }
 
 export function takePending(uri: string, now: PendingFill[]): void {

@@ -23,9 +23,9 @@ export function watchServer(activated: vscode.ExtensionContext, channel: vscode.
 export function findCommand(): string[] | undefined {
   const named = vscode.workspace.getConfiguration("midfill").get<string[]>("serverCommand") ?? [];
   if (named.length) return named;
-  const found = findProgram("midfill");
+  const program = findProgram("midfill");
   const own = findInstalled(store());
-  return found ? [found, "lsp"] : own === "broken" ? undefined : own;
+  return program ? [program, "lsp"] : own === "broken" ? undefined : own;
 }
 
 /** Whether a command is the installed one's. */

@@ -79,11 +79,11 @@ test("keys are on where something is pending, and name the cursor's place", asyn
   assert.equal(contexts["midfill.pending"], false);
   goTo(a);
   a.selections = [range(1, 1, 1)];
-  for (const [name, sent] of [["discardFill", "discard"], ["acceptFill", "accept"], ["finishFill", "finish"]]) {
+  for (const [name, sent, more] of [["discardFill", "discard"], ["acceptFill", "accept"], ["finishFill", "finish"], ["allEdits", "repeat", { action: "all" }]] as const) {
     void command(name);
     while (!client().requests.length) await rest();
     const place = { uri: "file:///a.py", position: { line: 1, character: 1 }, previewToken: undefined };
-    assert.deepEqual(client().requests.pop()!.params, { command: `midfill.${sent}`, arguments: [place] });
+    assert.deepEqual(client().requests.pop()!.params, { command: `midfill.${sent}`, arguments: [{ ...place, ...more }] });
   }
   await fillIn(a);
   assert.equal(contexts["midfill.pending"], false);

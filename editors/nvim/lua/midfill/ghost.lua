@@ -109,7 +109,7 @@ function M.setup(options)
     end })
   else
     vim.api.nvim_create_autocmd({ 'TextChangedI', 'CursorMovedI' }, { group = group, callback = M.request })
-    vim.api.nvim_create_autocmd({ 'InsertLeave', 'BufLeave' }, { group = group, callback = hide })
+    vim.api.nvim_create_autocmd({ 'InsertLeave', 'BufLeave', 'TextChangedP' }, { group = group, callback = hide })
   end
   if options.keys then
     for key, part in pairs({ [options.ghost_accept] = false, [options.ghost_word] = 'word', [options.ghost_line] = 'line' }) do

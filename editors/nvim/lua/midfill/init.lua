@@ -331,10 +331,9 @@ local function forget(buffer)
   end
 end
 
---- After a server's end: nothing of it stays on the screen. One that nobody asked to end is started again.
+--- After a server's end, which LspDetach clears from the screen: one that nobody asked to end is started again.
 function M.recover(code, signal)
   M.status = nil
-  vim.tbl_map(forget, vim.api.nvim_list_bufs())
   if code == 0 and signal == 0 or signal == 15 or code == 143 or vim.v.exiting ~= vim.NIL then
     return
   end
