@@ -80,8 +80,8 @@ class CheckpointFiles:
 
     def numbers(self, *keys: str) -> tuple[int, ...]:
         """All integers under `keys` in config.json and generation_config.json, single or in a list."""
-        found = [values.get(key) for values in (self.config, self.generation) for key in keys]
-        lists = [value if isinstance(value, list) else [value] for value in found]
+        stored = [values.get(key) for values in (self.config, self.generation) for key in keys]
+        lists = [value if isinstance(value, list) else [value] for value in stored]
         return tuple(dict.fromkeys(value for values in lists for value in values if isinstance(value, int)))
 
     def role_id(self, role: str) -> int | None:

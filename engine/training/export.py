@@ -64,39 +64,40 @@ def theirs(name: str) -> str:
 
 
 def name_low_rank(learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    found = {}
+    named: dict[str, Tensor] = {}
     for name, value in learnt.items():
         matrix, _, part = name.rpartition(".")
         stem = theirs(f"{matrix}.weight").removesuffix(".weight")
-        found[f"{WRAPPED}{stem}.lora_{'A' if part == 'down' else 'B'}.weight"] = value
-    return found
+        named[f"{WRAPPED}{stem}.lora_{'A' if part == 'down' else 'B'}.weight"] = value
+    return named
 
 
 @torch.no_grad()
 def begin_with(parameters: Mapping[str, Tensor], adapter: Path) -> None:
     """Gives the parameters of a run the values of an adapter of the same rank. Raises ValueError for any other."""
     with open_tensors(adapter / WEIGHTS) as tensors:
-        found = {name: read_wide(tensors, name) for name in tensors.keys() if not name.endswith(ROW_SCALE)}
+        values_of = {name: read_wide(tensors, name) for name in tensors.keys() if not name.endswith(ROW_SCALE)}
     for (name, value), stored in zip(parameters.items(), name_low_rank(parameters), strict=True):
-        if stored not in found or found[stored].shape != value.shape:
+        if stored not in values_of or values_of[stored].shape != value.shape:
             raise ValueError(f"The adapter in {adapter} has no {name} of rank {min(value.shape)}.")
-        value.copy_(found[stored])
+        value.copy_(values_of[stored])
 
 
 def reduce(learnt: Mapping[str, Tensor], base: Path, rank: int) -> dict[str, Tensor]:
     """The changes relative to the base; matrices by their `rank` largest singular directions."""
-    files, found = open_files(base), {}
+    files = open_files(base)
+    changes: dict[str, Tensor] = {}
     for name, value in learnt.items():
         known = theirs(name)
         if value.dim() == 1:
-            found[WRAPPED + known] = value
+            changes[WRAPPED + known] = value
             continue
         left, sizes, right = torch.linalg.svd(value - files.read([known])[known].float(), full_matrices=False)
         root = (sizes[:rank] / SCALE).sqrt()
         stem, missing = WRAPPED + known.removesuffix(".weight"), rank - len(root)
-        found[f"{stem}.lora_B.weight"] = F.pad(left[:, :rank] * root, (0, missing))
-        found[f"{stem}.lora_A.weight"] = F.pad(root[:, None] * right[:rank], (0, 0, 0, missing))
-    return found
+        changes[f"{stem}.lora_B.weight"] = F.pad(left[:, :rank] * root, (0, missing))
+        changes[f"{stem}.lora_A.weight"] = F.pad(root[:, None] * right[:rank], (0, 0, 0, missing))
+    return changes
 
 
 def narrow_rows(name: str, value: Tensor) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ def write_notices(sources: Path, archives: Path, corpus: Path | None, out: Path)
 def _closest(row: Source, archives: list[Archive]) -> Archive | None:
     """The recorded archive, else the one of the highest version."""
     recorded = next((archive for archive in archives if archive.sha256 == row.sha256), None)
-    by_version = sorted(archives, key=lambda each: [int(part) for part in re.findall(r"\d+", each.version)])
+    by_version = sorted(archives, key=lambda archive: [int(part) for part in re.findall(r"\d+", archive.version)])
     return recorded or next(reversed(by_version), None)
 
 
@@ -83,11 +83,14 @@ def _from_archive(row: Source, archive: Archive | None, texts: dict[str, str]) -
     if archive is None:
         return Notice(row, NONE)
     contents = {content for path, content in read_files(archive.path) if _is_notice(path) and content.strip()}
-    found = sorted(content.decode("utf-8", "replace") for content in contents)
+    notice_texts = sorted(content.decode("utf-8", "replace") for content in contents)
     is_recorded = archive.sha256 == row.sha256
-    which = "" if is_recorded else f" (version {archive.version}, {archive.sha256})"
-    notice = Notice(row, NONE if not found else RECORDED if is_recorded else OTHER, which if found else "")
-    for text in found:
+    notice = Notice(row, NONE)
+    if notice_texts and is_recorded:
+        notice = Notice(row, RECORDED)
+    elif notice_texts:
+        notice = Notice(row, OTHER, f" (version {archive.version}, {archive.sha256})")
+    for text in notice_texts:
         holders, body = split_holders(text)
         notice.holders += [line for line in holders if line not in notice.holders]
         key = text_key(body)
@@ -128,18 +131,18 @@ def _texts_by_licence(notices: Iterable[Notice]) -> dict[str, str]:
     for notice in notices:
         if len(notice.texts) == 1:
             counts[licence_key(notice.source.licence)][notice.texts[0]] += 1
-    return {licence: found.most_common(1)[0][0] for licence, found in counts.items()}
+    return {licence: of_texts.most_common(1)[0][0] for licence, of_texts in counts.items()}
 
 
 def _holders_in(corpus: Path, packages: set[str]) -> dict[str, list[str]]:
     """The distinct copyright lines in the files of `packages`, in order of occurrence."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    lines_of: dict[str, dict[str, None]] = defaultdict(dict)
     for file in read_corpus(corpus):
         if file.package in packages:
             for line in file.text.split("\n"):
                 if len(line) < MAX_HOLDER_CHARACTERS and HOLDER_IN_SOURCE.search(line):
-                    found[file.package][" ".join(line.strip(" \t\r#*/;\"'<!->").split())] = None
-    return {package: list(lines) for package, lines in found.items()}
+                    lines_of[file.package][" ".join(line.strip(" \t\r#*/;\"'<!->").split())] = None
+    return {package: list(lines) for package, lines in lines_of.items()}
 
 
 def _render(notices: list[Notice], texts: dict[str, str]) -> str:

@@ -64,7 +64,8 @@ def write_snapshot(
 def read_snapshot(folder: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Progress:
     """Loads the values of a snapshot. Raises ValueError if it is incomplete or does not fit the parameters."""
     progress, learnt, moments = read_progress(folder), load_file(folder / LEARNT), load_file(folder / OPTIMIZER)
-    if {name: value.shape for name, value in learnt.items()} != {name: each.shape for name, each in parameters.items()}:
+    shapes = {name: value.shape for name, value in parameters.items()}
+    if {name: value.shape for name, value in learnt.items()} != shapes:
         raise ValueError(f"The snapshot {folder} is of a run with another base or rank.")
     with torch.no_grad():
         for name, value in parameters.items():

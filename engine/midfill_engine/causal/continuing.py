@@ -298,9 +298,9 @@ def find_line_end(before: str, after: str, spec: HoleSpec, split: Split) -> str:
 def strip_given(given: Sequence[GivenText], line_end: str) -> list[Candidate]:
     """The distinct given texts without the `line_end`, most certain first; independent of the order of `given`."""
     candidate_of_text: dict[str, Candidate] = {}
-    for each in sorted(given, key=lambda each: (-each.certainty, each.text)):
-        text = each.text.removesuffix(line_end)
-        candidate_of_text.setdefault(text, Candidate(text, certainty=each.certainty))
+    for given_text in sorted(given, key=lambda given_text: (-given_text.certainty, given_text.text)):
+        text = given_text.text.removesuffix(line_end)
+        candidate_of_text.setdefault(text, Candidate(text, certainty=given_text.certainty))
     return list(candidate_of_text.values())
 
 

@@ -88,8 +88,7 @@ class Filler(TokenWriter):
             given, (lines, begun_nats), several_lines = await gather(weighing, drafting, drafting_through)
             drafted = [*lines, *several_lines]
         if stretch.is_bounded and not stretch.single:
-            found = [*drafted, *given]
-            if not self.keep_within_bounds(found):
+            if not self.keep_within_bounds([*drafted, *given]):
                 drafted = await self.draw(prefix, widen(self.drawing))
         fitting_drafts = self.keep_within_bounds(drafted)
         judged = await self.judge_all(prefix, fitting_drafts, given, begun_nats)
@@ -244,7 +243,7 @@ class Filler(TokenWriter):
         """The continuations whose text ended by itself; all of them if there is none, or if the stretch is no body."""
         if not self.stretch.is_body:
             return continuations
-        return [each for each in continuations if each[1].is_whole] or continuations
+        return [pair for pair in continuations if pair[1].is_whole] or continuations
 
     def _split_path(self, path: Path, text: str) -> tuple[Path, str]:
         """Returns the part of a path whose tokens were read and lie within `text`, and the text behind that part."""
@@ -302,7 +301,7 @@ class Filler(TokenWriter):
         continuations = await self.write_anew(prefix, drawing.count, choose, MAX_BODY_TOKENS, must_have_line=True)
         is_over = self.timer.is_over
         if is_over:
-            continuations = [each for each in continuations if each[1].has_line] or continuations
+            continuations = [pair for pair in continuations if pair[1].has_line] or continuations
         path_of_text: dict[str, Path] = {}
         for path, growing_text in self.keep_whole(continuations):
             endings = growing_text.endings() or [growing_text.first]

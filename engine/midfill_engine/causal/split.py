@@ -130,8 +130,8 @@ def _trim_end(draft: str, start: int, end: int) -> int:
     """The end of a masked part without the line breaks at its end and what opens a block there."""
     masked = draft[start:end]
     pattern = _BREAKS_AT_END if masked.strip() else _LAST_BREAK_AT_END
-    found = pattern.search(masked)
-    return start + found.start() if found else end
+    match = pattern.search(masked)
+    return start + match.start() if match else end
 
 
 def _trim_start(draft: str, start: int, end: int) -> int:
@@ -140,8 +140,8 @@ def _trim_start(draft: str, start: int, end: int) -> int:
     """
     _, break_above, line = draft[:start].rpartition("\n")
     pattern = _WHITE_AT_START if break_above and not line.strip() else _BREAK_AT_START
-    found = pattern.match(draft, start, end)
-    return found.end() if found else start
+    match = pattern.match(draft, start, end)
+    return match.end() if match else start
 
 
 def _join_indents(draft: str, known: Sequence[Range], keep: Sequence[Range]) -> list[Range]:

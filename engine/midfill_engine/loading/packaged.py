@@ -139,8 +139,8 @@ def _making(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # ends at a folder that is not empty, because this model or another one is here
-            for each in (folder, *list(folder.parents)[:2]):
-                each.rmdir()
+            for folder_or_parent in (folder, *list(folder.parents)[:2]):
+                folder_or_parent.rmdir()
 
 
 @contextmanager

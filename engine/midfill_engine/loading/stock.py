@@ -112,8 +112,8 @@ def list_stock() -> StoredModels:
             revisions = [str(file.relative_to(folder / "refs")) for file in folder.glob("refs/**/*")]
             revisions += [snapshot.name for snapshot in folder.glob("snapshots/*")]
             names += [f"{names[0]}@{revision}" for revision in revisions]
-        found = ((name, snapshot) for name in names if (snapshot := find_cached(name)) is not None)
-        model, snapshot = next(found, (names[0], None))
+        cached = ((name, snapshot) for name in names if (snapshot := find_cached(name)) is not None)
+        model, snapshot = next(cached, (names[0], None))
         if snapshot is None and not parts:
             continue  # there is nothing to serve, and no download to resume
         size, where = sum(file.stat().st_size for file in folder.glob("blobs/*")), str(snapshot or folder)

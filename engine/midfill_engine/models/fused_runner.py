@@ -100,10 +100,10 @@ def group_rows(pass_: Pass) -> list[RowGroup] | None:
     return [RowGroup(end - start, start) for start, end in pairwise([0, *ends.tolist()])]
 
 
-def find_error(found: Tensor, expected: Tensor) -> float:
+def find_error(computed: Tensor, expected: Tensor) -> float:
     """The norm of the difference, as a share of the expected norm."""
     wide = expected.float()
-    return float((found.float() - wide).norm() / wide.norm())
+    return float((computed.float() - wide).norm() / wide.norm())
 
 
 def refuse_error(error: float, limit: float) -> None:
@@ -218,8 +218,8 @@ class FusedRunner:
         refuse_error(find_error(by_kernels.hidden, by_torch.hidden), limit)
         layer = config.num_dense_layers + 1
         if by_kernels.own and by_torch.own and layer < config.num_layers:
-            found, expected = by_kernels.own[layer][0][0], by_torch.own[layer][0][0]  # keys [K, T, E]
-            errors = [find_error(found[:, row], expected[:, row]) for row in range(found.shape[1])]
+            computed, expected = by_kernels.own[layer][0][0], by_torch.own[layer][0][0]  # keys [K, T, E]
+            errors = [find_error(computed[:, row], expected[:, row]) for row in range(computed.shape[1])]
             refuse_error(statistics.median(errors), MAX_ERROR)
 
     def free_memory(self) -> None:

@@ -24,11 +24,11 @@ def split_prompt(prompt: str) -> tuple[str, str] | None:
     """
     for markers in _MARKERS:
         head, *pieces = re.split(f"({'|'.join(map(re.escape, markers))})", prompt)
-        found, texts = pieces[::2], pieces[1::2]
+        found_markers, texts = pieces[::2], pieces[1::2]
         last_markers = markers[2:] or markers[:1]
-        if sorted(found) != sorted(markers) or found[-1] not in last_markers:
+        if sorted(found_markers) != sorted(markers) or found_markers[-1] not in last_markers:
             continue
-        text_behind = dict(zip(found, texts, strict=True))
+        text_behind = dict(zip(found_markers, texts, strict=True))
         head = _START_OF_TEXT.sub("", _FILE_MARKERS.sub("", head))
         if head and len(markers) < 3:
             continue

@@ -107,7 +107,7 @@ def bytes_of_level(text: str) -> bytes:
     try:
         return bytes([byte_of[character] for character in text])
     except KeyError:
-        parts = (bytes([byte_of[each]]) if each in byte_of else each.encode() for each in text)
+        parts = (bytes([byte_of[character]]) if character in byte_of else character.encode() for character in text)
         return b"".join(parts)
 
 

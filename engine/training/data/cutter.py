@@ -57,7 +57,7 @@ class Cutter:
 
     def ends(self, ids: Ids) -> NDArray[np.int64]:
         """The byte at which each token ends."""
-        return np.cumsum([len(self.pieces[each]) for each in ids], dtype=np.int64)
+        return np.cumsum([len(self.pieces[token]) for token in ids], dtype=np.int64)
 
     def split(self, given: str, rest: str) -> tuple[Ids, Ids]:
         """The ids of the joined text: those that end within `given`, and the others."""

@@ -94,7 +94,7 @@ def read_tracked(repository: Path) -> Iterator[tuple[str, bytes]]:
 
 def files_of(package: str, contents: Iterable[tuple[str, bytes]]) -> Iterator[SourceFile]:
     """Every file of a known language, in order of paths, with LF line ends; skips files that are not UTF-8."""
-    found = []
+    files: list[SourceFile] = []
     for path, content in contents:
         language = SUFFIXES.get(PurePosixPath(path).suffix)
         if language is None or path.endswith(".d.ts"):
@@ -103,8 +103,8 @@ def files_of(package: str, contents: Iterable[tuple[str, bytes]]) -> Iterator[So
             text = content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
         except UnicodeDecodeError:
             continue
-        found.append(SourceFile(package, path, language, text))
-    yield from sorted(found, key=lambda file: file.path)
+        files.append(SourceFile(package, path, language, text))
+    yield from sorted(files, key=lambda file: file.path)
 
 
 class Check:

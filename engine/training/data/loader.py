@@ -80,7 +80,7 @@ def pack_all(rows: list[Row], mask_id: int | None, length: int, rng: np.random.G
             left = length
         packs[-1].append(row)
         left -= size
-    return [pack_rows(each, rng, mask_id, length) for each in packs]
+    return [pack_rows(rows_of_pack, rng, mask_id, length) for rows_of_pack in packs]
 
 
 def _group(rows: list[Row], length: int) -> Iterator[list[Row]]:
@@ -113,7 +113,7 @@ class Loader:
             waiting.append(self.executor.submit(_make, index))
             if len(waiting) > self.ahead:
                 made = waiting.popleft().result()
-                yield [Packed(**{name: torch.from_numpy(value) for name, value in each.items()}) for each in made]
+                yield [Packed(**{name: torch.from_numpy(value) for name, value in arrays.items()}) for arrays in made]
 
     def close(self) -> None:
         if self.executor is not None:

@@ -62,7 +62,7 @@ class Packed:
 
 
 def size_of(row: Row, masked: bool) -> int:
-    return len(row.context) + sum(len(each.lead) + (1 + masked) * len(each.ids) for each in row.branches)
+    return len(row.context) + sum(len(branch.lead) + (1 + masked) * len(branch.ids) for branch in row.branches)
 
 
 def pack_rows(

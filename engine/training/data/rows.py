@@ -94,7 +94,7 @@ def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Genera
     """At most `num_tokens` tokens of a file that is sampled in proportion to its length."""
 
     def show(start: int, end: int) -> str:
-        pieces = (cutter.pieces[each] for each in pack.tokens[start:end].tolist())
+        pieces = (cutter.pieces[token] for token in pack.tokens[start:end].tolist())
         return b"".join(pieces).decode("utf-8", errors="ignore")
 
     token = int(rng.integers(len(pack.tokens)))
@@ -107,7 +107,7 @@ def draw_text(pack: Pack, cutter: Cutter, num_tokens: int, rng: np.random.Genera
     tail = text.rfind("\n") + 1 if stop < end else len(text)
     package = np.flatnonzero(pack.packages == pack.packages[file])
     others = rng.permutation(package[package != file])[:MAX_OTHERS]
-    related = tuple(show(int(pack.starts[each]), int(pack.starts[each] + pack.lengths[each])) for each in others)
+    related = tuple(show(int(pack.starts[other]), int(pack.starts[other] + pack.lengths[other])) for other in others)
     return Drawn(text[head:tail], show(first, start) + text[:head], text[tail:] + show(stop, end), related)
 
 
@@ -133,7 +133,7 @@ def lay_prompt_row(drawn: Drawn, cutter: Cutter, shape: RowShape, rng: np.random
     behind, before = cut_lines(text[end:], int(rng.integers(0, MAX_BEHIND))), text[:start]
     has_excerpts = rng.random() < EXCERPTS
     sides = [drawn.above + before, text[end:] + drawn.below]
-    excerpts = [each.text for each in find_excerpts(sides, drawn.others)] if has_excerpts else []
+    excerpts = [excerpt.text for excerpt in find_excerpts(sides, drawn.others)] if has_excerpts else []
     above, most_ahead = lay_before(before, excerpts)
     given, ids = cutter.split(lay_ahead(behind, most_ahead) + above, text[start:end] + find_following(text[end:]))
     if len(ids) > MAX_HOLE or not given or len(given) + len(ids) > shape.num_tokens:
