@@ -163,8 +163,8 @@ def _list_conversions(draft: DraftText, frame: Indentation) -> Iterator[Callable
     unit = next(iter(units), " " * _DEFAULT_STEP)
     if len(widths) < len(whites):
         shallowest = min(whites, key=columns_of)
-        likeliest_first = sorted(units or [unit], key=lambda each: _replace_tabs(shallowest, each) != frame.indent)
-        yield from (partial(_replace_tabs, unit=each) for each in likeliest_first)
+        likeliest_first = sorted(units or [unit], key=lambda unit: _replace_tabs(shallowest, unit) != frame.indent)
+        yield from (partial(_replace_tabs, unit=likely_unit) for likely_unit in likeliest_first)
         return
     block_steps, _ = find_steps(draft, frame, set())
     base = len(frame.indent)

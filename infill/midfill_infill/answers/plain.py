@@ -29,10 +29,10 @@ def is_prose(path: PurePath | None) -> bool:
 def cut_repeated_above(document: Document, hole: Hole, answer: DraftText) -> DraftText:
     """The answer without first lines that repeat the lines above its hole, if one of them is long."""
     before = Before.at(document, hole)
-    found = None if before.start.strip() else cut_head(answer, before)
-    if found is None:
+    cut_and_telling = None if before.start.strip() else cut_head(answer, before)
+    if cut_and_telling is None:
         return answer
-    cut, is_telling = found
+    cut, is_telling = cut_and_telling
     repeated = answer.text[: len(answer.text) - len(cut.text)]
     return cut if is_telling and _has_long_line(repeated) else answer
 

@@ -283,12 +283,12 @@ class _Answer:
         without_signature = self._cut_signature(bare)
         if without_signature is not None:
             return [without_signature, bare]
-        found = cut_head(bare, self.before)
-        if found is None and opens_line(self.document, self.hole) and not self.trials.is_in_text(self.index):
-            found = self.prose.cut_echo(bare)
-        if found is None:
+        cut_and_telling = cut_head(bare, self.before)
+        if cut_and_telling is None and opens_line(self.document, self.hole) and not self.trials.is_in_text(self.index):
+            cut_and_telling = self.prose.cut_echo(bare)
+        if cut_and_telling is None:
             return [bare]
-        cut, is_telling = found
+        cut, is_telling = cut_and_telling
         between = None
         if is_telling or not self.trials.is_in_text(self.index):  # in a text the parser tells no coincidence
             between = cut_both(bare, self.before.start, self.behind.rest)
@@ -389,7 +389,7 @@ class _Answer:
         if frame.is_whole_line and _CLAUSE.match(draft.text.lstrip()):
             frames += [replace(frame, indent=indent) for indent in self.outer_indents]
         different: dict[str, tuple[_Weight, DraftText]] = {}
-        for layout in chain.from_iterable(list_layouts(draft, each) for each in frames):
+        for layout in chain.from_iterable(list_layouts(draft, possible) for possible in frames):
             if layout.text not in different:
                 weight = self._weigh(layout, frame, is_plain=not different)
                 different[layout.text] = weight, layout

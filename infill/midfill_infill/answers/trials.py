@@ -109,17 +109,17 @@ class Trials:
             sound = self._find_sound(heads) if near.num_errors else None  # a method alone may be no sound source
             return sound or near._stand_ins
         best, fewest_problems = stand_ins[0], len(self._base.problems)
-        for each in (*stand_ins[1:], *heads):
-            num_problems = len(self._try(each).problems)
+        for contents in (*stand_ins[1:], *heads):
+            num_problems = len(self._try(contents).problems)
             if num_problems < fewest_problems:
-                best, fewest_problems = each, num_problems
+                best, fewest_problems = contents, num_problems
             if num_problems == 0:
                 break
         return best
 
     def _find_sound(self, stand_ins: Sequence[tuple[_Content, ...]]) -> tuple[_Content, ...] | None:
         """The first stand-ins that leave no error in the source; None if all leave some."""
-        return next((each for each in stand_ins if not self._try(each).problems), None)
+        return next((contents for contents in stand_ins if not self._try(contents).problems), None)
 
     def _list_stand_ins(self) -> list[tuple[_Content, ...]]:
         """Stand-ins for all holes, the likeliest first: a statement in each body and a name in each other hole; a name
@@ -309,7 +309,7 @@ class Trials:
         columns[0] = min((columns[number] for number in code), default=0)  # the first line may lack its indentation
         trial = self._try_alone(draft, index)
         span_start, span_end = trial.spans[index]
-        found: set[int] = set()
+        fixed_lines: set[int] = set()
         for node in captures(self.language, trial.tree, trial.spans[index], "verbatim"):
             if not _is_docstring(node, trial.source) or node.start_byte < span_start or span_end < node.end_byte:
                 continue
@@ -317,8 +317,8 @@ class Trials:
             last = trial.source.count(b"\n", span_start, node.end_byte)
             below = [number for number in range(first + 1, last + 1) if number in columns]
             if min((columns[number] for number in below), default=None) == columns.get(first):
-                found.update(below)
-        return frozenset(found)
+                fixed_lines.update(below)
+        return frozenset(fixed_lines)
 
     def _find_escapes(self, trial: _Trial, drafts: Sequence[DraftText | None]) -> list[Span]:
         """The spans of text behind the ends of functions whose drafts leave their bodies, unless it is a comment; all

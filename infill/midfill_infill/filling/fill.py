@@ -300,7 +300,9 @@ def propose_fill(document: Document, holes: Sequence[Hole], options: Options) ->
         return None
     answers: list[list[Answer]] = []
     for proposals in listed:
-        answers.append([Answer.of(each.text, each.certainty, each.origin) for each in proposals[:MAX_TEXTS]])
+        answers.append(
+            [Answer.of(proposal.text, proposal.certainty, proposal.origin) for proposal in proposals[:MAX_TEXTS]]
+        )
     try:
         candidate = selector.choose(answers).candidate
     except MidfillError:  # none can be inserted

@@ -163,7 +163,9 @@ def describe_choice(measured: Sequence[Measured]) -> str:
 def _rate_fills(model: Measured, shared: set[str]) -> dict[str, float]:
     """The worth of each fill in [0, 1]: half for how similar it is, half for being right or passing."""
     outcomes = (outcome for outcome in model.outcomes if outcome.gap in shared)
-    return {each.gap: (each.similar + float(each.is_right or bool(each.passes))) / 2 for each in outcomes}
+    return {
+        outcome.gap: (outcome.similar + float(outcome.is_right or bool(outcome.passes))) / 2 for outcome in outcomes
+    }
 
 
 def _is_worse(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

@@ -51,6 +51,6 @@ class Ollama(Protocol):
         return min(*model_limits, max(NUM_CTX, wanted + BLOCK_TOKENS))
 
     def read_message(self, message: dict[str, Any]) -> Piece | None:
-        logprobs = tuple((each["token"], float(each["logprob"])) for each in message.get("logprobs") or ())
+        logprobs = tuple((token["token"], float(token["logprob"])) for token in message.get("logprobs") or ())
         ending = str(message.get("done_reason") or ENDED) if message.get("done") else ""
         return Piece(str(message["response"]), logprobs, str(message.get("model", "")), ending=ending)

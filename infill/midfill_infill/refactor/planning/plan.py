@@ -173,9 +173,10 @@ def _plan_file(
         if request.selection.may_match(name, language):
             language = find_language(root / name, data)
             document = Document(data, language, Path(name))
-            found = request.selection.find(document, name)
             holes = tuple(
-                hole for hole in found if changed is None or changed.touches(name, data, hole.start_byte, hole.end_byte)
+                hole
+                for hole in request.selection.find(document, name)
+                if changed is None or changed.touches(name, data, hole.start_byte, hole.end_byte)
             )
             for at, reason in request.selection.list_unfollowed(document, name):
                 if changed is None or changed.touches(name, data, at, at):

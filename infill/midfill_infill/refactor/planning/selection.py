@@ -103,11 +103,11 @@ class Selection:
         if self.recipe is None:
             return queried
         recipe, word = get_recipe(self.recipe)
-        found = recipe.find(document, word)
+        of_recipe = recipe.find(document, word)
         if self.query is None:
-            return found
+            return of_recipe
         spans = [range(hole.start_byte, hole.end_byte + 1) for hole in queried]
-        return (hole for hole in found if any(hole.start_byte in span and hole.end_byte in span for span in spans))
+        return (hole for hole in of_recipe if any(hole.start_byte in span and hole.end_byte in span for span in spans))
 
     def _takes(self, document: Document, path: str, functions: list[Function]) -> bool:
         """True if the functions around a place meet `stubs`, `names` and `where`, each by any of them."""

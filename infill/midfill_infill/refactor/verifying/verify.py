@@ -141,18 +141,18 @@ class Verifier:
         self._names[file_id] = target.relative_to(self.copy.root).as_posix()
         (self._originals / str(file_id)).write_bytes(data)
         regions = self._find_regions(file, data)
-        found: list[HoleRow] = []
+        testable: list[HoleRow] = []
         imports: set[str] = set()
         for hole in self._suspects[file_id]:
             fill = self._journal.fill(hole)
             assert fill is not None
             if regions.text(hole.id) == (fill.new if hole.is_written else fill.old):
-                found.append(hole)
+                testable.append(hole)
                 imports.update(fill.imports)
                 continue
             message = f"hole {hole.id} of {file.path}: its text is not found, so it is not tested"
             self.troubles.append(Trouble(file.path, "hole_stale", message))
-        self._suspects[file_id] = found
+        self._suspects[file_id] = testable
         self._added[file_id] = choose_added(self._journal, file, imports)
 
     def _find_regions(self, file: FileRow, data: bytes) -> Regions:

@@ -64,15 +64,15 @@ def find_guilty_apart(good: Sequence[int], parts: Sequence[Sequence[int]], test:
                 del asked[index]
         if any(verdict.doubtful for verdict in verdicts):
             return None
-    found = Verdict([*good, *chain.from_iterable(verdict.good for verdict in verdicts)])
+    together = Verdict([*good, *chain.from_iterable(verdict.good for verdict in verdicts)])
     for bit in range((len(parts) - 1).bit_length()):
         for value in (0, 1):  # of any two parts, each is once in the tree without the other
             inside = {index for index in range(len(parts)) if index >> bit & 1 == value}
             guilty = chain.from_iterable(verdicts[index].guilty for index in sorted(inside))
-            if test([*found.good, *guilty]) != inside:
+            if test([*together.good, *guilty]) != inside:
                 return None
-    found.guilty.extend(chain.from_iterable(verdict.guilty for verdict in verdicts))
-    return found
+    together.guilty.extend(chain.from_iterable(verdict.guilty for verdict in verdicts))
+    return together
 
 
 def split(groups: Iterable[Iterable[int]]) -> list[set[int]]:

@@ -133,13 +133,13 @@ def take_out(document: Document, statement: str) -> Edit | None:
     if form is None:
         return None
     present = _read_imports(document)
-    found = _find_import(present, form)
-    if found is None:
+    taken = _find_import(present, form)
+    if taken is None:
         return None
-    if len(found.names) > 1:
-        start, end = _name_span(found, form)
+    if len(taken.names) > 1:
+        start, end = _name_span(taken, form)
     else:
-        start, end = _lines_span(document, found, present)
+        start, end = _lines_span(document, taken, present)
         if start and end == len(document.source) and not _ends_with_newline(document):
             lines = document.source_lines
             start = lines.end(lines.at(start) - 1)
