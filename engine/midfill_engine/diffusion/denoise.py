@@ -170,8 +170,7 @@ def make_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None, 
 
 def event_of(denoiser: CanvasDenoiser | UniformDenoiser, step: int) -> StepEvent:
     """The event that shows a denoiser's canvas after `step` steps."""
-    holes = [denoiser.canvas.state(hole) for hole in range(len(denoiser.canvas.outlines))]
-    return StepEvent(step=step, num_steps=max(1, denoiser.num_steps, step), holes=holes)
+    return StepEvent(step=step, num_steps=max(1, denoiser.num_steps, step), holes=denoiser.canvas.states())
 
 
 def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], stats: Stats) -> InfillResponse:
