@@ -94,7 +94,7 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     if probed is None:
         return "not every hole is a body of a Python function"
     if not probed.is_warm:
-        return "pytest ends in another way when it is kept warm"
+        return "pytest ends in another way when it is kept warm, or its settings have -n"
     if probed.failed is None:
         return "pytest stops at a failure; leave out -x"
     return "a module or a fixture that several tests share runs the function"
