@@ -165,6 +165,16 @@ def test_the_sandbox_lets_a_test_suite_run(tmp_path: Path, monkeypatch: pytest.M
 
 
 @needs_bubblewrap
+def test_only_the_cache_of_vitest_is_written_among_installed_modules(tmp_path: Path) -> None:
+    modules = tmp_path / "root/node_modules"
+    for folder in (modules / ".vite", tmp_path / "copy/node_modules"):
+        folder.mkdir(parents=True)
+    command = Command(("/bin/sh", "-c", "touch node_modules/.vite/results && ! touch node_modules/other"))
+    tree = CopiedTree(tmp_path / "copy", tmp_path / "root", (modules,))
+    assert sandbox.run(command, tree).passed and os.listdir(modules) == [".vite"] and not os.listdir(modules / ".vite")
+
+
+@needs_bubblewrap
 def test_git_can_be_asked_and_not_written(tmp_path: Path) -> None:
     root, copy = tmp_path / "repo", tmp_path / "copy"
     make_tree(root, {"a.py": b"x = 1\n"}, git=True)

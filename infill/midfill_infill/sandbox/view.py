@@ -39,6 +39,7 @@ _TOOLS: Final = (
     ".sdkman/candidates", ".virtualenvs", ".volta/bin", ".volta/tools", "go/bin", "go/pkg", "anaconda3", "mambaforge",
     "miniconda3", "miniforge3",
 )  # fmt: skip
+_MODULE_CACHES: Final = (".vite", ".vite-temp", ".vitest")  # in `node_modules`
 _SYSTEM_ROOTS: Final = tuple(map(Path, ("/usr", "/opt", "/nix", "/gnu", "/bin", "/sbin", "/lib", "/lib64")))
 # Files of /proc that /dev/null replaces, and paths of /proc that are read-only.
 _MASKED: Final = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/timer_list", "/proc/kallsyms")
@@ -124,6 +125,9 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
     yield from ("--bind", str(tree.folder), str(tree.root))
     yield from _read_only(filter(is_inside, (*tree.shown, *tree.git, *command.allowed)))
     yield from _read_only(filterfalse(is_inside, tree.shown))
+    for folder in tree.shown:  # Vitest fails if it cannot write its cache, wherever all tests pass
+        for cache in filter(os.path.isdir, (folder / name for name in _MODULE_CACHES)):
+            yield from ("--tmpfs", str(cache))
     for git in tree.git:  # hides journals of runs, and the sockets of git's file monitor
         for folder in filter(os.path.isdir, (git / "midfill", git / "fsmonitor--daemon")):
             yield from ("--tmpfs", str(folder))
