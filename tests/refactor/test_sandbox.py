@@ -16,9 +16,11 @@ import pytest
 from tests.refactor import escapes
 from tests.refactor.trees import make_tree
 
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox import seccomp, view
 from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import CopiedTree
 
@@ -172,6 +174,20 @@ def test_only_the_cache_of_vitest_is_written_among_installed_modules(tmp_path: P
     command = Command(("/bin/sh", "-c", "touch node_modules/.vite/results && ! touch node_modules/other"))
     tree = CopiedTree(tmp_path / "copy", tmp_path / "root", (modules,))
     assert sandbox.run(command, tree).passed and os.listdir(modules) == [".vite"] and not os.listdir(modules / ".vite")
+
+
+@needs_bubblewrap
+def test_go_finds_its_cache_and_writes_a_copy_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GOFLAGS", "-race")
+    folder = tmp_path / "home/.cache/go-build/7f"
+    for path, text in ((folder / "7f01-a", "built"), (tmp_path / "repo/a.go", "package a\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    script = 'cat $GOCACHE/7f/7f01-a && echo " $GOFLAGS" && touch $GOCACHE/7f/7f02-a && ! touch ~/.cache/go-build/7f/x'
+    with open_copy(find_repository(tmp_path / "repo"), sandboxed=True) as copy:
+        ran = copy.run(Command(("/bin/sh", "-c", script)))
+    assert ran.passed and ran.output.startswith("built -race -count=1\n") and os.listdir(folder) == ["7f01-a"]
 
 
 @needs_bubblewrap

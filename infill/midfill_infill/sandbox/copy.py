@@ -37,7 +37,9 @@ class Copy:
         self.left_out = inventory.left_out
         self.mirror = Mirror(self.root, folder)
         shown = (*(self.root / name for name in inventory.shown), *inventory.targets)
-        self.tree = CopiedTree(self.mirror.work, self.root, shown, repository.git_folders)
+        has_go = sandboxed and any(name.endswith(".go") for name in inventory.files)
+        go_cache = _link_go_cache(folder) if has_go else None
+        self.tree = CopiedTree(self.mirror.work, self.root, shown, repository.git_folders, go_cache)
         if sandboxed and repository.git_dir is not None and (self.root / ".git").is_dir():
             inventory.folders.insert(0, ".git")  # where the sandbox mounts git's own folder
         unreadable = self.mirror.copy_from_root(inventory.folders, inventory.files)
@@ -74,6 +76,17 @@ class Copy:
             )
             lines.append(f"variables it does not get without --env NAME: {_enumerate(names)}")
         return lines
+
+
+def _link_go_cache(folder: Path) -> Path:
+    """A new folder with links to what the user's cache of Go has, where every command sees it."""
+    go_cache = folder / "go-build"
+    for source in (Path.home() / ".cache/go-build").glob("??"):
+        (go_cache / source.name).mkdir(parents=True)
+        for entry in os.scandir(source):
+            os.symlink(entry.path, go_cache / source.name / entry.name)
+    go_cache.mkdir(exist_ok=True)
+    return go_cache
 
 
 def _enumerate(names: Sequence[str]) -> str:

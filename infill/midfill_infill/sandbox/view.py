@@ -71,12 +71,14 @@ _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILI
 class CopiedTree:
     """The copy of a tree: a `folder` that a command may write. The sandbox mounts it at `root`, the path of the tree.
     It also mounts, read-only, the folders `shown` and git's own folders `git`, without the logins in their settings.
+    `go_cache` is a folder for the results of Go's compiler, which Go has to write.
     """
 
     folder: Path
     root: Path
     shown: tuple[Path, ...] = ()
     git: tuple[Path, ...] = ()
+    go_cache: Path | None = None
 
 
 def find_homes() -> list[Path]:
@@ -133,6 +135,10 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
             yield from ("--tmpfs", str(folder))
         for path in git.glob("*.ipc"):
             yield from ("--ro-bind", "/dev/null", str(path))
+    if tree.go_cache is not None:  # runs share it; so that they do not share results of tests, each test runs
+        flags = choose_variables(os.environ, command.variables).get("GOFLAGS", "")
+        yield from ("--bind", str(tree.go_cache), "/run/go-build", "--setenv", "GOCACHE", "/run/go-build")
+        yield from ("--setenv", "GOFLAGS", f"{flags} -count=1".lstrip())
     yield from ("--remount-ro", "/", "--chdir", str(tree.root / command.folder))
 
 
