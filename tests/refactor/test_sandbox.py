@@ -191,6 +191,12 @@ def test_go_finds_its_cache_and_writes_a_copy_of_it(tmp_path: Path, monkeypatch:
 
 
 @needs_bubblewrap
+def test_uv_writes_a_cache_of_its_own_and_no_environment(tmp_path: Path) -> None:
+    ran = run_in(tmp_path, "/bin/sh", "-c", 'mkdir "$UV_CACHE_DIR" && echo $UV_NO_SYNC')
+    assert ran.passed and ran.output == "1\n"
+
+
+@needs_bubblewrap
 def test_git_can_be_asked_and_not_written(tmp_path: Path) -> None:
     root, copy = tmp_path / "repo", tmp_path / "copy"
     make_tree(root, {"a.py": b"x = 1\n"}, git=True)

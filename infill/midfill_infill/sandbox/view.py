@@ -139,6 +139,7 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
         flags = choose_variables(os.environ, command.variables).get("GOFLAGS", "")
         yield from ("--bind", str(tree.go_cache), "/run/go-build", "--setenv", "GOCACHE", "/run/go-build")
         yield from ("--setenv", "GOFLAGS", f"{flags} -count=1".lstrip())
+    yield from ("--setenv", "UV_CACHE_DIR", "/tmp/uv")  # uv ends if it cannot write its cache
     yield from ("--remount-ro", "/", "--chdir", str(tree.root / command.folder))
 
 
@@ -208,7 +209,10 @@ def withheld(environment: Mapping[str, str], requested: Iterable[str] = ()) -> l
 
 
 def choose_environment(requested: Iterable[str], source_path: str) -> dict[str, str]:
-    """The environment of a command, in which Python finds modules of `source_path` before installed ones."""
+    """The environment of a command, in which Python finds modules of `source_path` before installed ones, and uv
+    leaves the user's environment as it is.
+    """
     chosen = choose_variables(os.environ, requested)
     paths = [source_path, *filter(None, [chosen.get("PYTHONPATH")])]
-    return chosen | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
+    own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
+    return {"UV_NO_SYNC": "1"} | chosen | own
