@@ -188,18 +188,14 @@ class Canvas:
             leads = self.leading[here]
             pieces = [all_pieces[token] if token >= 0 else lead for token, lead in zip(tokens, leads, strict=True)]
             text, ranges, _ = self._text(hole, pieces, "replace")
-            visible: list[tuple[int, int]] = []
-            rounded: list[float] = []
-            for token, span, value in zip(tokens, ranges, confidence[here], strict=True):
-                if token >= 0 and span[0] < span[1]:
-                    visible.append(span)
-                    rounded.append(value)
+            known = zip(tokens, ranges, confidence[here], strict=True)
+            visible = [(span, value) for token, span, value in known if token >= 0 and span[0] < span[1]]
             state = HoleState.model_construct(  # valid by construction: checking took longer than all above
                 text=text,
                 settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
                 masked=sum(masked),
-                tokens=visible,
-                confidence=rounded,
+                tokens=[span for span, _ in visible],
+                confidence=[value for _, value in visible],
             )
             states.append(state)
         return states
@@ -255,6 +251,4 @@ class Canvas:
     def mean_log_confidence(self) -> float:
         """The mean log-confidence of the positions that are not anchors."""
         logs = torch.from_numpy(self.confidence[~self.anchored]).double().clamp(min=1e-12).log()
-        if not len(logs):
-            return 0.0
-        return float(logs.mean())
+        return float(logs.mean()) if len(logs) else 0.0

@@ -134,12 +134,6 @@ async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
     return context, False
 
 
-def make_trial_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasDenoiser:
-    """A greedy denoiser for one forward pass over a canvas of these lengths."""
-    greedy = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
-    return make_denoiser(replace(plan, request=greedy), lengths, context, 0)
-
-
 def make_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasDenoiser:
     """The denoiser of alternative `index`, from 0 on, with a canvas of these lengths. Raises RequestError."""
     request = plan.request
@@ -253,7 +247,8 @@ class Trials:
         if attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this model has no masks"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        denoisers = [make_trial_denoiser(self.plan, lengths, self.context) for lengths in canvases]
+        greedy = replace(self.plan, request=InfillRequest(segments=[HoleSegment(hole=HoleSpec())]))
+        denoisers = [make_denoiser(greedy, lengths, self.context, 0) for lengths in canvases]
         if attention == "bidirectional":  # one context for all trials, although it attends to the holes
             results, self.shared = await try_over_one_context(denoisers, self.shared)
         else:

@@ -209,9 +209,7 @@ def withheld(environment: Mapping[str, str], requested: Iterable[str] = ()) -> l
 
 
 def choose_environment(requested: Iterable[str], source_path: str) -> dict[str, str]:
-    """The environment of a command, in which Python finds modules of `source_path` before installed ones, and uv
-    leaves the user's environment as it is.
-    """
+    """A command's environment. In it Python finds modules of `source_path` first, and uv changes no environment."""
     chosen = choose_variables(os.environ, requested)
     paths = [source_path, *filter(None, [chosen.get("PYTHONPATH")])]
     own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}

@@ -149,7 +149,8 @@ class Lab:
         in which the holes raise an error at once; without such a run it is that of the first run. Raises MidfillError
         `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
         """
-        runner, asis, probe = self.runner, self._files(Patch(())), self._make_probe(holes)
+        runner, asis, patch = self.runner, self._files(Patch(())), splice_probe(self._document, holes, self.runner)
+        probe = None if patch is None else self._files(patch)
         runner.only = None
         first = runner.run(asis)
         self._check_starts(first)
@@ -208,11 +209,6 @@ class Lab:
         self.runner.command = replace(self.runner.command, timeout_s=limit_s)
         self.runner.start_s = longest
         return ran if ran.is_warm else self.runner.warm_up(files, ran)
-
-    def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
-        """The files with bodies that leave a mark and raise an error; None if there are none in this language."""
-        probe = splice_probe(self._document, holes, self.runner)
-        return None if probe is None else self._files(probe)
 
     def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
@@ -365,9 +361,7 @@ def open_lab(
     if place.root == Path(place.root.anchor) or place.root in find_homes():
         message = f"{place.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", message, "run it in the folder of the project")
-    inside = ""
-    if folder.is_relative_to(place.root) and folder != place.root:
-        inside = folder.relative_to(place.root).as_posix()
+    inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else ""
     held: dict[str, bytes] = {}
     for other, data in (others or {}).items():
         real = Path(os.path.realpath(other))
