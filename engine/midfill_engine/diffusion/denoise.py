@@ -134,6 +134,12 @@ async def encode_context(plan: Plan) -> tuple[EncodedContext | None, bool]:
     return context, False
 
 
+def make_trial_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None) -> CanvasDenoiser:
+    """A greedy denoiser for one forward pass over a canvas of these lengths."""
+    greedy = InfillRequest(segments=[HoleSegment(hole=HoleSpec())])
+    return make_denoiser(replace(plan, request=greedy), lengths, context, 0)
+
+
 def make_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None, index: int) -> CanvasDenoiser:
     """The denoiser of alternative `index`, from 0 on, with a canvas of these lengths. Raises RequestError."""
     request = plan.request
@@ -247,8 +253,7 @@ class Trials:
         if attention == "canvas":
             message = "this length policy asks how sure a model is of its masks, and this model has no masks"
             raise RequestError(ErrorCode.BAD_REQUEST, message, "leave it out to take the model's own")
-        greedy = replace(self.plan, request=InfillRequest(segments=[HoleSegment(hole=HoleSpec())]))
-        denoisers = [make_denoiser(greedy, lengths, self.context, 0) for lengths in canvases]
+        denoisers = [make_trial_denoiser(self.plan, lengths, self.context) for lengths in canvases]
         if attention == "bidirectional":  # one context for all trials, although it attends to the holes
             results, self.shared = await try_over_one_context(denoisers, self.shared)
         else:
@@ -295,8 +300,5 @@ def mean_confidences(denoiser: CanvasDenoiser, result: Result) -> list[float]:
     assert result.chosen is not None
     confidence = result.chosen.confidence
     hole_of = torch.from_numpy(denoiser.canvas.hole_of[denoiser.canvas.masked])[: len(confidence)]
-    means = []
-    for hole in range(len(denoiser.canvas.outlines)):
-        values = confidence[hole_of == hole]
-        means.append(float(values.mean()) if len(values) else 0.0)
-    return means
+    values_of_holes = [confidence[hole_of == hole] for hole in range(len(denoiser.canvas.outlines))]
+    return [float(values.mean()) if len(values) else 0.0 for values in values_of_holes]

@@ -74,15 +74,14 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
 
 def lay_hole(outline: HoleOutline, hole: int, lengths: Sequence[int], mask_id: int) -> list[Cell]:
     """The positions of a hole, with `lengths` masks, each at least 1, in its masked stretches."""
-    forbid = outline.forbid
     cells: list[Cell] = []
     masked_lengths = iter(lengths)
     for stretch in outline.stretches:
         if stretch.ids is not None:
             cells += [Cell(token, hole, None) for token in stretch.ids]
             continue
-        cells.append(Cell(mask_id, hole, Rule(forbid, stretch.leading)))
-        cells += [Cell(mask_id, hole, Rule(forbid))] * (next(masked_lengths) - 1)
+        cells.append(Cell(mask_id, hole, Rule(outline.forbid, stretch.leading)))
+        cells += [Cell(mask_id, hole, Rule(outline.forbid))] * (next(masked_lengths) - 1)
     return cells
 
 

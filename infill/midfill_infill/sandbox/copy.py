@@ -70,22 +70,22 @@ class Copy:
         if self.left_out:
             lines.append(f"not in its copy: {_enumerate(self.left_out)}")
         if command.sandboxed:
-            names = withheld(os.environ, command.variables)
-            lines.append(
-                "it has no network, and sees only the copy, tools and their caches: --allow PATH shows it more"
-            )
-            lines.append(f"variables it does not get without --env NAME: {_enumerate(names)}")
+            lines += [
+                "it has no network, and sees only the copy, tools and their caches: --allow PATH shows it more",
+                f"variables it does not get without --env NAME: {_enumerate(withheld(os.environ, command.variables))}",
+            ]
         return lines
 
 
 def _link_go_cache(folder: Path) -> Path:
     """A new folder with links to what the user's cache of Go has, where every command sees it."""
     go_cache = folder / "go-build"
-    for source in (Path.home() / ".cache/go-build").glob("??"):
-        (go_cache / source.name).mkdir(parents=True)
-        for entry in os.scandir(source):
-            os.symlink(entry.path, go_cache / source.name / entry.name)
-    go_cache.mkdir(exist_ok=True)
+    go_cache.mkdir()
+    with suppress(OSError):  # what has no link is compiled again
+        for source in (Path.home() / ".cache/go-build").glob("??"):
+            (go_cache / source.name).mkdir()
+            for entry in os.scandir(source):
+                os.symlink(entry.path, go_cache / source.name / entry.name)
     return go_cache
 
 

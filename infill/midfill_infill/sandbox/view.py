@@ -210,7 +210,6 @@ def withheld(environment: Mapping[str, str], requested: Iterable[str] = ()) -> l
 
 def choose_environment(requested: Iterable[str], source_path: str) -> dict[str, str]:
     """A command's environment. In it Python finds modules of `source_path` first, and uv changes no environment."""
-    chosen = choose_variables(os.environ, requested)
+    chosen = {"UV_NO_SYNC": "1"} | choose_variables(os.environ, requested)
     paths = [source_path, *filter(None, [chosen.get("PYTHONPATH")])]
-    own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
-    return {"UV_NO_SYNC": "1"} | chosen | own
+    return chosen | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}
