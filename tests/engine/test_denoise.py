@@ -1,6 +1,8 @@
 """The denoising loop over tiny random models: what must hold whatever the model says."""
 
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -213,6 +215,24 @@ def test_alternatives_differ_and_the_first_row_is_what_one_alone_would_be(runtim
 def test_another_seed_is_another_text(runtime: Runtime) -> None:
     texts = {run(denoise(runtime, simple(seed=seed, temperature=1.5)))[1].holes[0].text for seed in range(4)}
     assert len(texts) == 4
+
+
+def test_an_event_of_many_holes_reads_the_arrays_once(runtime: Runtime) -> None:
+    segments = [{"text": "a="}, {"hole": {"min_tokens": 1, "max_tokens": 1}}] * 40
+    with closing(denoise(runtime, InfillRequest.model_validate({"segments": segments}))) as steps:
+        next(steps)
+        operations = list[str]()
+
+        def note(frame: object, event: str, function: Any) -> None:
+            if event == "c_call" and isinstance(getattr(function, "__self__", None), np.ndarray):
+                operations.append(function.__name__)
+
+        sys.setprofile(note)
+        try:
+            shown = next(steps)
+        finally:
+            sys.setprofile(None)
+    assert len(shown.holes) == 40 > operations.count("tolist")
 
 
 def test_a_space_before_the_hole_is_not_answered_twice(runtime: Runtime) -> None:

@@ -16,9 +16,11 @@ import pytest
 from tests.refactor import escapes
 from tests.refactor.trees import make_tree
 
+from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox import run as sandbox
 from midfill_infill.sandbox import seccomp, view
 from midfill_infill.sandbox.command import Command
+from midfill_infill.sandbox.copy import open_copy
 from midfill_infill.sandbox.run import Outcome
 from midfill_infill.sandbox.view import CopiedTree
 
@@ -162,6 +164,36 @@ def test_the_sandbox_lets_a_test_suite_run(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "test_x.py").write_text("def test_x(tmp_path):\n    (tmp_path / 'a').write_text('b')\n")
     outcome = run_in(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert outcome.passed, outcome.output
+
+
+@needs_bubblewrap
+def test_only_the_cache_of_vitest_is_written_among_installed_modules(tmp_path: Path) -> None:
+    modules = tmp_path / "root/node_modules"
+    for folder in (modules / ".vite", tmp_path / "copy/node_modules"):
+        folder.mkdir(parents=True)
+    command = Command(("/bin/sh", "-c", "touch node_modules/.vite/results && ! touch node_modules/other"))
+    tree = CopiedTree(tmp_path / "copy", tmp_path / "root", (modules,))
+    assert sandbox.run(command, tree).passed and os.listdir(modules) == [".vite"] and not os.listdir(modules / ".vite")
+
+
+@needs_bubblewrap
+def test_go_finds_its_cache_and_writes_a_copy_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GOFLAGS", "-race")
+    folder = tmp_path / "home/.cache/go-build/7f"
+    for path, text in ((folder / "7f01-a", "built"), (tmp_path / "repo/a.go", "package a\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    script = 'cat $GOCACHE/7f/7f01-a && echo " $GOFLAGS" && touch $GOCACHE/7f/7f02-a && ! touch ~/.cache/go-build/7f/x'
+    with open_copy(find_repository(tmp_path / "repo"), sandboxed=True) as copy:
+        ran = copy.run(Command(("/bin/sh", "-c", script)))
+    assert ran.passed and ran.output.startswith("built -race -count=1\n") and os.listdir(folder) == ["7f01-a"]
+
+
+@needs_bubblewrap
+def test_uv_writes_a_cache_of_its_own_and_no_environment(tmp_path: Path) -> None:
+    ran = run_in(tmp_path, "/bin/sh", "-c", 'mkdir "$UV_CACHE_DIR" && echo $UV_NO_SYNC')
+    assert ran.passed and ran.output == "1\n"
 
 
 @needs_bubblewrap

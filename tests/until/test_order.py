@@ -205,6 +205,13 @@ OUTPUTS = {
         [("ValueError", "no", ("/r/m.py", 4))],
     ),
     "cargo": ("test result: ok. 3 passed; 0 failed\n\ntest result: ok. 4 passed; 0 failed\n", 7, []),
+    "vitest": (" Test Files  1 passed (1)\n      Tests  2 passed (2)\n", 2, []),
+    "jest": ("Test Suites: 1 failed, 1 passed, 2 total\nTests:       1 failed, 2 passed, 3 total\n", 2, []),
+    "pytest in color": (
+        "\x1b[1m\x1b[31mE   assert 3 == 2\x1b[0m\n\n\x1b[1m\x1b[31mt.py\x1b[0m:5: AssertionError\n"
+        "\x1b[31m\x1b[1m1 failed\x1b[0m, \x1b[32m4 passed\x1b[0m\x1b[31m in 0.02s\x1b[0m\n",
+        4, [("AssertionError", "assert 3 == 2", ("t.py", 5))],
+    ),
     "unittest": ("Ran 5 tests in 0.001s\n\nFAILED (failures=1, skipped=1)\n", 3, []),
     "unittest, all pass": ("Ran 3 tests in 0.1s\n\nOK\n", 3, []),
     "nothing": ("no\n", None, []),

@@ -199,6 +199,14 @@ def test_commands_that_cannot_be_kept_warm_are_started_anew(shop: Path, line: st
         assert ran.is_good and not ran.is_warm
 
 
+def test_pytest_with_workers_in_its_settings_is_started_anew_and_its_output_is_read(shop: Path) -> None:
+    (shop / "conftest.py").write_text("def pytest_configure(config):\n    config.option.dist = 'load'\n")
+    for runner in open_runner(shop, PYTEST):
+        cold = runner.run({})
+        assert runner.warm_up({}, cold) is cold and cold.failed is None
+        assert cold.failures[0].sentence == "assert None == 90" and "where None = " in cold.output
+
+
 def test_a_warm_process_that_dies_is_replaced_by_cold_runs(runner: Runner) -> None:
     warm_up(runner)
     ran = runner.run(body("import os, signal; os.kill(os.getppid(), signal.SIGKILL); return 1"))

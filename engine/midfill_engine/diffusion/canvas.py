@@ -176,32 +176,29 @@ class Canvas:
         self.guesses[is_new] = -1
         self._find_holes()
 
-    def state(self, hole: int) -> HoleState:
-        """The current state of a hole: its settled tokens, and guesses at masked positions that have one."""
-        here = self._holes[hole]
-        if hole == len(self.outlines) - 1:
-            here = slice(here.start, here.stop - self.spill)
-        is_masked = self.masked[here]
-        shown = np.where(is_masked, self.guesses[here], self.ids[here]).tolist()
-        confidence = np.where(is_masked, self.guess_confidence[here], self.confidence[here]).astype(np.float64)
-        all_pieces = self.vocabulary.pieces
-        leads = self.leading[here]
-        pieces = [all_pieces[token] if token >= 0 else lead for token, lead in zip(shown, leads, strict=True)]
-        text, ranges, _ = self._text(hole, pieces, "replace")
-        visible: list[tuple[int, int]] = []
-        rounded: list[float] = []
-        for token, span, value in zip(shown, ranges, confidence.round(3).tolist(), strict=True):
-            if token >= 0 and span[0] < span[1]:
-                visible.append(span)
-                rounded.append(value)
-        masked = is_masked.tolist()
-        return HoleState.model_construct(  # valid by construction: checking took longer than all above
-            text=text,
-            settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
-            masked=sum(masked),
-            tokens=visible,
-            confidence=rounded,
-        )
+    def states(self) -> list[HoleState]:
+        """The current state of each hole: its settled tokens, and guesses at masked positions that have one."""
+        shown = np.where(self.masked, self.guesses, self.ids).tolist()
+        confidence = np.where(self.masked, self.guess_confidence, self.confidence).astype(np.float64).round(3).tolist()
+        is_masked, num_shown, all_pieces = self.masked.tolist(), len(shown) - self.spill, self.vocabulary.pieces
+        states: list[HoleState] = []
+        for hole, positions in enumerate(self._holes):
+            here = slice(positions.start, min(positions.stop, num_shown))
+            tokens, masked = shown[here], is_masked[here]
+            leads = self.leading[here]
+            pieces = [all_pieces[token] if token >= 0 else lead for token, lead in zip(tokens, leads, strict=True)]
+            text, ranges, _ = self._text(hole, pieces, "replace")
+            known = zip(tokens, ranges, confidence[here], strict=True)
+            visible = [(span, value) for token, span, value in known if token >= 0 and span[0] < span[1]]
+            state = HoleState.model_construct(  # valid by construction: checking took longer than all above
+                text=text,
+                settled=merge([span for span, is_open in zip(ranges, masked, strict=True) if not is_open]),
+                masked=sum(masked),
+                tokens=[span for span, _ in visible],
+                confidence=[value for _, value in visible],
+            )
+            states.append(state)
+        return states
 
     def fill(self, hole: int, certainty: float | None = None) -> FilledHole:
         """The finished text of a hole. Invalid UTF-8 and tokens without text are left out."""
@@ -254,6 +251,4 @@ class Canvas:
     def mean_log_confidence(self) -> float:
         """The mean log-confidence of the positions that are not anchors."""
         logs = torch.from_numpy(self.confidence[~self.anchored]).double().clamp(min=1e-12).log()
-        if not len(logs):
-            return 0.0
-        return float(logs.mean())
+        return float(logs.mean()) if len(logs) else 0.0

@@ -170,8 +170,7 @@ def make_denoiser(plan: Plan, lengths: Lengths, context: EncodedContext | None, 
 
 def event_of(denoiser: CanvasDenoiser | UniformDenoiser, step: int) -> StepEvent:
     """The event that shows a denoiser's canvas after `step` steps."""
-    holes = [denoiser.canvas.state(hole) for hole in range(len(denoiser.canvas.outlines))]
-    return StepEvent(step=step, num_steps=max(1, denoiser.num_steps, step), holes=holes)
+    return StepEvent(step=step, num_steps=max(1, denoiser.num_steps, step), holes=denoiser.canvas.states())
 
 
 def answer(plan: Plan, denoisers: Sequence[CanvasDenoiser | UniformDenoiser], stats: Stats) -> InfillResponse:
@@ -301,8 +300,5 @@ def mean_confidences(denoiser: CanvasDenoiser, result: Result) -> list[float]:
     assert result.chosen is not None
     confidence = result.chosen.confidence
     hole_of = torch.from_numpy(denoiser.canvas.hole_of[denoiser.canvas.masked])[: len(confidence)]
-    means = []
-    for hole in range(len(denoiser.canvas.outlines)):
-        values = confidence[hole_of == hole]
-        means.append(float(values.mean()) if len(values) else 0.0)
-    return means
+    values_of_holes = [confidence[hole_of == hole] for hole in range(len(denoiser.canvas.outlines))]
+    return [float(values.mean()) if len(values) else 0.0 for values in values_of_holes]

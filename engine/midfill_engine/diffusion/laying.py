@@ -33,10 +33,6 @@ class Cell(NamedTuple):
     hole: int
     rule: Rule | None
 
-    @property
-    def leading(self) -> bytes:
-        return b"" if self.rule is None else self.rule.leading.encode()
-
 
 def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     """The canvas whose stretch s of hole h has `lengths[h][s]` masked positions, anchors not counted. Raises
@@ -48,7 +44,7 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
     for hole, (outline, hole_lengths) in enumerate(zip(outlines, lengths, strict=True)):
         cells += lay_hole(outline, hole, hole_lengths, mask_id)
     spill = count_spill(plan, len(cells))
-    cells += [Cell(mask_id, len(outlines) - 1, Rule(forbidden_of(outlines[-1])))] * spill
+    cells += [Cell(mask_id, len(outlines) - 1, Rule(outlines[-1].forbid))] * spill
     if len(cells) * plan.request.n > MAX_CANVAS_TOKENS:
         message = f"the holes take {len(cells)} tokens, {plan.request.n} times, of {MAX_CANVAS_TOKENS} in all"
         raise RequestError(ErrorCode.TOO_LARGE, message, "ask for fewer holes or alternatives, or a smaller max_tokens")
@@ -67,7 +63,7 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
         anchored=anchors,
         hole_of=np.array([cell.hole for cell in cells], dtype=np.int64),
         rule_of=np.array(rule_of, dtype=np.int64),
-        leading=[cell.leading for cell in cells],
+        leading=[cell.rule.leading.encode() if cell.rule else b"" for cell in cells],
         allowed=torch.stack(allowed_by_rule),
         min_positions=np.array([outline.min_tokens for outline in outlines]),
         max_positions=np.array([outline.length_bounds(max_hole).max_tokens for outline in outlines]),
@@ -78,20 +74,15 @@ def lay_canvas(plan: Plan, lengths: Lengths) -> Canvas:
 
 def lay_hole(outline: HoleOutline, hole: int, lengths: Sequence[int], mask_id: int) -> list[Cell]:
     """The positions of a hole, with `lengths` masks, each at least 1, in its masked stretches."""
-    forbid = forbidden_of(outline)
     cells: list[Cell] = []
     masked_lengths = iter(lengths)
     for stretch in outline.stretches:
         if stretch.ids is not None:
             cells += [Cell(token, hole, None) for token in stretch.ids]
             continue
-        cells.append(Cell(mask_id, hole, Rule(forbid, stretch.leading)))
-        cells += [Cell(mask_id, hole, Rule(forbid))] * (next(masked_lengths) - 1)
+        cells.append(Cell(mask_id, hole, Rule(outline.forbid, stretch.leading)))
+        cells += [Cell(mask_id, hole, Rule(outline.forbid))] * (next(masked_lengths) - 1)
     return cells
-
-
-def forbidden_of(outline: HoleOutline) -> tuple[str, ...]:
-    return tuple(sorted(set(outline.forbid)))
 
 
 def find_allowed(plan: Plan, rule: Rule) -> Tensor:

@@ -148,12 +148,11 @@ def usual_cache(runtime: Runtime) -> str:
 def count_rules(outlines: list[HoleOutline]) -> int:
     """The number of token sets that the holes need. Raises RequestError for too many sets or forbidden strings."""
     strings: set[str] = set()
-    rules: set[tuple[frozenset[str], str]] = set()
+    rules: set[tuple[tuple[str, ...], str]] = set()
     for outline in outlines:
         strings.update(outline.forbid)
-        forbid = frozenset(outline.forbid)
         for stretch in outline.masked:
-            rules |= {(forbid, stretch.leading), (forbid, "")}
+            rules |= {(outline.forbid, stretch.leading), (outline.forbid, "")}
     if max(len(strings), len(rules)) > MAX_RULES:
         message = f"the holes forbid more than {MAX_RULES} different texts, or more than {MAX_RULES} sets of texts"
         raise RequestError(ErrorCode.TOO_LARGE, message, "forbid the same in all holes, or ask for fewer holes")

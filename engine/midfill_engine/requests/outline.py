@@ -65,8 +65,8 @@ class HoleOutline:
         room = max_hole - self.num_anchored
         max_tokens = room if self.max_tokens is None else min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
-        has_limit = self.max_tokens is not None
-        return LengthBounds(hints, self.num_anchored, min(self.min_tokens, room), max_tokens, has_limit)
+        min_tokens = min(self.min_tokens, room)
+        return LengthBounds(hints, self.num_anchored, min_tokens, max_tokens, has_limit=self.max_tokens is not None)
 
 
 @dataclass(frozen=True)
@@ -220,15 +220,13 @@ def outline_hole(spec: HoleSpec, tokens: Tokenizer, edges: HealedEdges, keeps_ta
             pending = healed.lead
         elif spec.max_tokens is None or num_masked < spec.max_tokens:
             num_masked += 1
-            hint = None
-            if text.strip():
-                hint = len(tokens.encode(text))
+            hint = len(tokens.encode(text)) if text.strip() else None
             spaces = pending[:-1]
             stretches += make_anchor(spaces, encode_before_space(tokens.encode, len(spaces)), tokens)
             stretches.append(HolePart(None, hint, leading=pending[-1:]))
             pending = ""
     stretches += make_anchor(pending, tokens.encode(pending), tokens)
-    lead, tail, forbid = edges.lead, edges.tail, tuple(spec.forbid)
+    lead, tail, forbid = edges.lead, edges.tail, tuple(sorted(set(spec.forbid)))
     return HoleOutline(tuple(stretches), lead, tail, keeps_tail, forbid, spec.min_tokens, spec.max_tokens)
 
 

@@ -37,7 +37,9 @@ class Copy:
         self.left_out = inventory.left_out
         self.mirror = Mirror(self.root, folder)
         shown = (*(self.root / name for name in inventory.shown), *inventory.targets)
-        self.tree = CopiedTree(self.mirror.work, self.root, shown, repository.git_folders)
+        has_go = sandboxed and any(name.endswith(".go") for name in inventory.files)
+        go_cache = _link_go_cache(folder) if has_go else None
+        self.tree = CopiedTree(self.mirror.work, self.root, shown, repository.git_folders, go_cache)
         if sandboxed and repository.git_dir is not None and (self.root / ".git").is_dir():
             inventory.folders.insert(0, ".git")  # where the sandbox mounts git's own folder
         unreadable = self.mirror.copy_from_root(inventory.folders, inventory.files)
@@ -68,12 +70,23 @@ class Copy:
         if self.left_out:
             lines.append(f"not in its copy: {_enumerate(self.left_out)}")
         if command.sandboxed:
-            names = withheld(os.environ, command.variables)
-            lines.append(
-                "it has no network, and sees only the copy, tools and their caches: --allow PATH shows it more"
-            )
-            lines.append(f"variables it does not get without --env NAME: {_enumerate(names)}")
+            lines += [
+                "it has no network, and sees only the copy, tools and their caches: --allow PATH shows it more",
+                f"variables it does not get without --env NAME: {_enumerate(withheld(os.environ, command.variables))}",
+            ]
         return lines
+
+
+def _link_go_cache(folder: Path) -> Path:
+    """A new folder with links to what the user's cache of Go has, where every command sees it."""
+    go_cache = folder / "go-build"
+    go_cache.mkdir()
+    with suppress(OSError):  # what has no link is compiled again
+        for source in (Path.home() / ".cache/go-build").glob("??"):
+            (go_cache / source.name).mkdir()
+            for entry in os.scandir(source):
+                os.symlink(entry.path, go_cache / source.name / entry.name)
+    return go_cache
 
 
 def _enumerate(names: Sequence[str]) -> str:

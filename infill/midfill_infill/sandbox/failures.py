@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from midfill_infill.sandbox.reasons import COLOR
+
 _PYTHON_FRAME: Final = re.compile(r'^[ \t]*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 # Places in files as printed by pytest, Go, Rust, JavaScript and compilers. Every pattern here takes time linear in the
 # output, which may have a word of 200,000 letters, such as a file in base64, or as many blank lines.
@@ -27,7 +29,10 @@ _TRACEBACK: Final = re.compile(
 )
 # Go's last lines.
 _GO_END: Final = re.compile(r"^FAIL\b.*\n?", re.MULTILINE)
-_PASSED: Final = re.compile(r"(?<![\w.])(\d+) (?:passed|passing)\b")
+# Not the lines in which Vitest and Jest count files and snapshots.
+_PASSED: Final = re.compile(
+    r"^(?![ \t]*(?:Test (?:Files|Suites)|Snapshots)\b).*?(?<![\w.])(\d+) (?:passed|passing)\b", re.MULTILINE
+)
 # unittest's last lines: "Ran 5 tests in 0.1s", and "FAILED (failures=1, errors=1, skipped=1)" or "OK".
 _UNITTEST: Final = re.compile(r"^Ran (?P<all>\d+) tests? in .*\n+(?:OK|FAILED)(?: \((?P<others>.*)\))?", re.MULTILINE)
 _NUMBER: Final = re.compile(r"=(\d+)")
@@ -66,6 +71,7 @@ class Failure:
 
 def read_output(output: str) -> tuple[int | None, tuple[Failure, ...]]:
     """Returns the number of tests that passed (None if unknown) and the failures in order."""
+    output = COLOR.sub("", output)
     if "--- FAIL: " in output:
         output = _GO_END.sub("", output)
     begins = list(_SECTION.finditer(output))

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
+COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
 # What test programs and compilers print first of a failure, each with its `message`.
 _REASONS: Final = tuple(
     re.compile(pattern, re.MULTILINE)
@@ -28,7 +28,7 @@ _PANIC_LINES: Final = re.compile(r"(?:(?!stack backtrace:|note: ).+\n)*")
 
 def find_reason(output: str) -> str:
     """The first reason in the output, on one line; empty if no known program tells one."""
-    text = _COLOR.sub("", output)
+    text = COLOR.sub("", output)
     found = [match for match in (pattern.search(text) for pattern in _REASONS) if match is not None]
     if not found:
         return ""

@@ -5,7 +5,6 @@ The filter refuses what containers refuse by default, and what no namespace isol
 """
 
 import ctypes
-import ctypes.util
 import errno
 import os
 from functools import cache
@@ -44,14 +43,10 @@ class _Comparison(ctypes.Structure):
     )
 
 
-@cache
-def find_library() -> ctypes.CDLL | None:
+def _load_library() -> ctypes.CDLL | None:
     """libseccomp with the types of its functions; None if it cannot be loaded."""
-    name = ctypes.util.find_library("seccomp")
-    if name is None:
-        return None
     try:
-        library = ctypes.CDLL(name, use_errno=True)
+        library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     except OSError:
         return None
     library.seccomp_init.restype = ctypes.c_void_p
@@ -66,7 +61,7 @@ def find_library() -> ctypes.CDLL | None:
 @cache
 def make_filter() -> bytes | None:
     """The filter as bubblewrap's `--seccomp` takes it; None without libseccomp."""
-    library = find_library()
+    library = _load_library()
     context = library.seccomp_init(_ALLOW) if library is not None else None
     if library is None or not context:
         return None

@@ -39,6 +39,7 @@ _TOOLS: Final = (
     ".sdkman/candidates", ".virtualenvs", ".volta/bin", ".volta/tools", "go/bin", "go/pkg", "anaconda3", "mambaforge",
     "miniconda3", "miniforge3",
 )  # fmt: skip
+_MODULE_CACHES: Final = (".vite", ".vite-temp", ".vitest")  # in `node_modules`
 _SYSTEM_ROOTS: Final = tuple(map(Path, ("/usr", "/opt", "/nix", "/gnu", "/bin", "/sbin", "/lib", "/lib64")))
 # Files of /proc that /dev/null replaces, and paths of /proc that are read-only.
 _MASKED: Final = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/timer_list", "/proc/kallsyms")
@@ -70,12 +71,14 @@ _HEADER: Final = re.compile(rb"^.*extraheader.*$\n?", re.IGNORECASE | re.MULTILI
 class CopiedTree:
     """The copy of a tree: a `folder` that a command may write. The sandbox mounts it at `root`, the path of the tree.
     It also mounts, read-only, the folders `shown` and git's own folders `git`, without the logins in their settings.
+    `go_cache` is a folder for the results of Go's compiler, which Go has to write.
     """
 
     folder: Path
     root: Path
     shown: tuple[Path, ...] = ()
     git: tuple[Path, ...] = ()
+    go_cache: Path | None = None
 
 
 def find_homes() -> list[Path]:
@@ -124,11 +127,19 @@ def tree_words(tree: CopiedTree, command: Command) -> Iterator[str]:
     yield from ("--bind", str(tree.folder), str(tree.root))
     yield from _read_only(filter(is_inside, (*tree.shown, *tree.git, *command.allowed)))
     yield from _read_only(filterfalse(is_inside, tree.shown))
+    for folder in tree.shown:  # Vitest fails if it cannot write its cache, wherever all tests pass
+        for cache in filter(os.path.isdir, (folder / name for name in _MODULE_CACHES)):
+            yield from ("--tmpfs", str(cache))
     for git in tree.git:  # hides journals of runs, and the sockets of git's file monitor
         for folder in filter(os.path.isdir, (git / "midfill", git / "fsmonitor--daemon")):
             yield from ("--tmpfs", str(folder))
         for path in git.glob("*.ipc"):
             yield from ("--ro-bind", "/dev/null", str(path))
+    if tree.go_cache is not None:  # runs share it; so that they do not share results of tests, each test runs
+        flags = choose_variables(os.environ, command.variables).get("GOFLAGS", "")
+        yield from ("--bind", str(tree.go_cache), "/run/go-build", "--setenv", "GOCACHE", "/run/go-build")
+        yield from ("--setenv", "GOFLAGS", f"{flags} -count=1".lstrip())
+    yield from ("--setenv", "UV_CACHE_DIR", "/tmp/uv")  # uv ends if it cannot write its cache
     yield from ("--remount-ro", "/", "--chdir", str(tree.root / command.folder))
 
 
@@ -198,7 +209,7 @@ def withheld(environment: Mapping[str, str], requested: Iterable[str] = ()) -> l
 
 
 def choose_environment(requested: Iterable[str], source_path: str) -> dict[str, str]:
-    """The environment of a command, in which Python finds modules of `source_path` before installed ones."""
-    chosen = choose_variables(os.environ, requested)
+    """A command's environment. In it Python finds modules of `source_path` first, and uv changes no environment."""
+    chosen = {"UV_NO_SYNC": "1"} | choose_variables(os.environ, requested)
     paths = [source_path, *filter(None, [chosen.get("PYTHONPATH")])]
     return chosen | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths), "MIDFILL_VERIFY": "1"}

@@ -97,7 +97,9 @@ class WarmPytest:
 
     def take_in(self, report: dict[str, Any], command: Command) -> None:
         """Imports and compiles in advance the modules that a `wants_modules` run of `command` reported."""
-        request = {name: report.get(name, []) for name in ("modules", "sources", "paths")}
+        if "modules" not in report:
+            raise WarmEnded("it does not tell what it ran")
+        request = {name: report[name] for name in ("modules", "sources", "paths")}
         if not self._ask(request, command, _START_S)["ready"]:
             raise WarmEnded("a module starts threads")
 

@@ -306,8 +306,16 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
 
     def pytest_configure(config: Any) -> None:
         recorder = Recorder(tell, request["marker"], request["wants_modules"], request["only"])
-        config.option.tbstyle = "line"  # the report says more, and many long tracebacks take longer than their tests
-        config.pluginmanager.register(recorder, "midfill-recorder")
+        if _register(config, recorder):
+            config.option.tbstyle = "line"  # the report says more, and many tracebacks take longer than their tests
+
+
+def _register(config: Any, recorder: Recorder) -> bool:
+    """False if workers of xdist, which are processes of their own, run the tests: then the report would be wrong."""
+    if getattr(config.option, "dist", "no") != "no":
+        return False
+    config.pluginmanager.register(recorder, "midfill-recorder")
+    return True
 
 
 def _answer(descriptor: int, mark: str, answer: dict[str, Any]) -> None:
@@ -336,4 +344,4 @@ if _mark and os.readlink("/proc/self/ns/pid") != _client_space:
 elif _report:
 
     def pytest_configure(config: Any) -> None:
-        config.pluginmanager.register(Recorder(_write_report, _marker), "midfill-recorder")
+        _register(config, Recorder(_write_report, _marker))

@@ -160,7 +160,7 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
                 pytest = f"{name}/bin/pytest -q"
         if ReachingTests(find_repository(root)).find(file):
             commands += [f"{pytest} {PLACEHOLDER}", pytest]
-        elif _matches(root / "pyproject.toml", "pytest"):
+        elif "pytest" in _read(root / "pyproject.toml"):
             commands.append(pytest)
     npm_command = _find_npm_command(root / "package.json")
     if npm_command is not None:
@@ -170,14 +170,9 @@ def guess_commands(path: Path, folder: Path) -> list[str]:
         commands.append("go test ./..." if package == "." else f"go test ./{package}")
     if (root / "Cargo.toml").exists():
         commands.append("cargo test -q")
-    if _matches(root / "Makefile", r"(?m)^test\s*:"):
+    if re.search(r"(?m)^test\s*:", _read(root / "Makefile")):
         commands.append("make test")
     return list(dict.fromkeys(commands))
-
-
-def _matches(path: Path, pattern: str) -> bool:
-    """True if a pattern matches anywhere in a file's text."""
-    return re.search(pattern, _read(path)) is not None
 
 
 def _find_npm_command(path: Path) -> str | None:

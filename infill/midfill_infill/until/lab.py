@@ -94,7 +94,7 @@ def why_strict(command: Command, probed: Ran | None) -> str:
     if probed is None:
         return "not every hole is a body of a Python function"
     if not probed.is_warm:
-        return "pytest ends in another way when it is kept warm"
+        return "pytest ends in another way when it is kept warm, or its settings have -n"
     if probed.failed is None:
         return "pytest stops at a failure; leave out -x"
     return "a module or a fixture that several tests share runs the function"
@@ -367,9 +367,7 @@ def open_lab(
     if place.root == Path(place.root.anchor) or place.root in find_homes():
         message = f"{place.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", message, "run it in the folder of the project")
-    inside = ""
-    if folder.is_relative_to(place.root) and folder != place.root:
-        inside = folder.relative_to(place.root).as_posix()
+    inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else ""
     held: dict[str, bytes] = {}
     for other, data in (others or {}).items():
         real = Path(os.path.realpath(other))

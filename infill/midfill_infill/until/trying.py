@@ -58,10 +58,7 @@ class Tried:
 
     def find_try(self, candidate: Alternative) -> Try | None:
         """The try with a candidate; None if it was not tried."""
-        for attempt in self.tries:
-            if attempt.candidate is candidate:
-                return attempt
-        return None
+        return next((attempt for attempt in self.tries if attempt.candidate is candidate), None)
 
     @property
     def best(self) -> Try | None:
