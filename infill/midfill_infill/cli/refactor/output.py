@@ -118,7 +118,7 @@ def export_command(
     run: RunOption = None,
     form: Annotated[str, option("FORM", "patch or jsonl.", "--format")] = "patch",
     out: Annotated[Path | None, option("FILE", "Write to this file, not to stdout.")] = None,
-    take_all: Annotated[bool, flag("--all", "Include unreviewed fills that add no syntax error.")] = False,
+    take_all: Annotated[bool, flag("--all", "Include unreviewed fills without errors, also suggestions.")] = False,
 ) -> None:
     """Print what `apply` would write or has written. Either a patch for `git apply`, or every hole as data."""
     with reported():
