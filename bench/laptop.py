@@ -32,7 +32,6 @@ from rich.table import Table
 from tests.engine.in_process import denoise, drain
 from torch import Tensor, nn
 
-from bench.green import stop_unless_green
 from bench.measure import ROOT, describe, write_record
 from midfill_engine.causal.continuing import limit_search
 from midfill_engine.causal.effort import EFFORTS
@@ -296,7 +295,6 @@ def main(
     model: Annotated[str | None, typer.Option(help="of the fills, those of this one")] = None,
 ) -> None:
     """Compares the ways to compute a 0.5 B model on this CPU."""
-    stop_unless_green("test_laptop.py", folder="bench")
     torch.set_num_threads(1)
     if fills:
         shapes = {name: shape for name, shape in SHAPES.items() if model in (None, name)}

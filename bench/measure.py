@@ -135,10 +135,12 @@ def find_commit() -> str:
 
 
 def hash_sources(*folders: Path) -> str:
-    """A hash of the code in `folders`, and of the weights of judges and proposers."""
+    """A hash of the code in `folders`, and of the weights of judges and proposers; records of benches do not count."""
     digest = sha256()
     for folder in folders:
-        for path in sorted(each for each in folder.rglob("*") if each.suffix in (".py", ".json")):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix not in (".py", ".json") or "results" in path.relative_to(folder).parts:
+                continue
             digest.update(str(path.relative_to(folder.parent)).encode() + path.read_bytes())
     return digest.hexdigest()
 
