@@ -89,6 +89,7 @@ def test_what_a_user_did_wrong_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["training", *words])
+    monkeypatch.delitem(sys.modules, "training.__main__")  # to run it again is a warning
     with pytest.raises(SystemExit, match="2"):
         runpy.run_module("training", run_name="__main__")
     assert capsys.readouterr().err.count("\n") == 1
