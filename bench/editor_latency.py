@@ -177,9 +177,9 @@ def main() -> None:
     }  # fmt: skip
     for name, num_functions in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            result["files"][name] = found = measure(options.fills, num_functions, Path(folder))
-        print(f"a file of {name}: {found['cpu_ms_a_fill']} ms of CPU a fill")
-        for way, numbers in found["ms"].items():
+            result["files"][name] = measured = measure(options.fills, num_functions, Path(folder))
+        print(f"a file of {name}: {measured['cpu_ms_a_fill']} ms of CPU a fill")
+        for way, numbers in measured["ms"].items():
             print(f"  {way:26}" + "".join(f"  {key} {value:6.2f}" for key, value in numbers.items()))
     if options.out:
         options.out.write_text(json.dumps(result, indent=2) + "\n")

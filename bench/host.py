@@ -32,7 +32,7 @@ from rich.table import Table
 from tests.engine import tiny
 from torch import Tensor
 
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -325,7 +325,7 @@ def main(
     kernels: Annotated[bool, typer.Option(help="run passes by the kernels' runner")] = False,
     watches: Annotated[bool, typer.Option(help="send the event of every step")] = True,
     profile: Annotated[int, typer.Option(help="show so many functions of the first scene instead")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """The host's part of a step."""
     names, counts = scene or list(SCENES), requests or [1, 16]

@@ -14,15 +14,17 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import torch
+import typer
 
 ROOT: Final = Path(__file__).parent.parent
 MIN_REPEATS: Final = 200
 WARM_UPS: Final = 5
 FLUSH_BYTES: Final = 256 * 2**20  # several times the second-level cache of an H100 (50 MB) or H200 (60 MB)
 
+JsonFile = Annotated[Path | None, typer.Option("--json", help="write the figures here")]
 Call = Callable[[], object]
 
 

@@ -76,7 +76,7 @@ class Found:
 def read_nodes(document: Document) -> list[Found]:
     """Every function-like node that the grammar knows and that holds no error."""
     assert document.language is not None
-    types, found = NODE_TYPES[document.language], []
+    types, functions = NODE_TYPES[document.language], []
     language, source = get_language(document.language), document.source
     if language.read_within is not None:
         language, source = get_language("typescript"), read_scripts(source)
@@ -85,9 +85,9 @@ def read_nodes(document: Document) -> list[Found]:
         node = pending.pop()
         body = node.child_by_field_name("body")
         if node.type in types and body is not None and not node.has_error:
-            found.append(_without_braces(node, body))
+            functions.append(_without_braces(node, body))
         pending.extend(node.children)
-    return found
+    return functions
 
 
 class _Scripts(HTMLParser):
@@ -128,7 +128,7 @@ def _without_braces(node: tree_sitter.Node, body: tree_sitter.Node) -> Found:
 
 def read_braces(source: bytes) -> list[Found]:
     """Function bodies of C and C++, by the text before their braces; reads one branch of preprocessor conditions."""
-    found: list[Found] = []
+    functions: list[Found] = []
     opened: list[tuple[int, int, bool]] = []
     head, skipped = 0, 0
     branches: list[bool] = []
@@ -146,10 +146,10 @@ def read_braces(source: bytes) -> list[Found]:
         elif text == b"}" and opened:
             first, start, is_one = opened.pop()
             if is_one:
-                found.append(Found(first, (start, token.start())))
+                functions.append(Found(first, (start, token.start())))
         if text in b"{};":
             head = token.end()
-    return found if not opened else []
+    return functions if not opened else []
 
 
 def _branch(text: bytes, branches: list[bool], skipped: int) -> int:
@@ -206,7 +206,7 @@ def _find_opening(text: bytes) -> int | None:
 def own_offset(source: bytes, function: Found, others: list[Found]) -> int | None:
     """The offset of the first code in the body's first line without code of an inner or outer function."""
     start, end = function.body
-    inner = [(each.start, each.body[1]) for each in others if start <= each.body[0] and each.body[1] <= end]
+    inner = [(other.start, other.body[1]) for other in others if start <= other.body[0] and other.body[1] <= end]
     inner = [(_line_start(source, a), b) for a, b in inner if (a, b) != (function.start, end)]
     for match in re.finditer(rb"\S", source[start:end]):
         offset = start + match.start()

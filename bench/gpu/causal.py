@@ -30,7 +30,7 @@ from tests.engine.in_process import complete
 from bench.gpu.serving import make_model
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore
 from midfill_engine.causal import branches
@@ -168,7 +168,7 @@ async def write_body(runtime: Runtime, sizes: Sizes, request: InfillRequest) -> 
     paths, logs = await beam.open([(token, *first) for token in encode("abcdef")])
     num_passes, scores = sizes.body // 2, list(logs[:, None])
     for _ in range(num_passes):
-        guesses = [(int(each[-1].argmax()),) for each in scores]
+        guesses = [(int(rows[-1].argmax()),) for rows in scores]
         paths = [path.add(guess[0], 0.0) for path, guess in zip(paths, guesses, strict=True)]
         paths, scores = await beam.read(paths, guesses)
     await beam.follow(paths, [encode(AFTER)[:30]] * len(paths))
@@ -232,13 +232,13 @@ def run_scene(runtime: Runtime, operators: str, scene: str, sizes: Sizes, togeth
 
 def add_shares(runtimes: dict[str, Runtime], sizes: Sizes, fills: Sequence[FillResult]) -> list[FillResult]:
     """The results, with the share of the GPU where so few kernels start that counting them takes seconds."""
-    found = []
-    for one in fills:
-        runtime = runtimes[one.operators]
-        if one.together == 1 or (one.together <= 8 and runtime.reads_stacks):
-            one = replace(one, gpu_share=share_of_gpu(open_scene(runtime, one.scene, sizes, one.together)))
-        found.append(one)
-    return found
+    results = []
+    for result in fills:
+        runtime = runtimes[result.operators]
+        if result.together == 1 or (result.together <= 8 and runtime.reads_stacks):
+            result = replace(result, gpu_share=share_of_gpu(open_scene(runtime, result.scene, sizes, result.together)))
+        results.append(result)
+    return results
 
 
 def share_of_gpu(call: Callable[[], tuple[float, Any, Any]]) -> float:
@@ -296,7 +296,7 @@ def only(passes: Sequence[Any]) -> Pass:
 
 def measure_passes(runtime: Runtime, operators: str, sizes: Sizes) -> list[PassResult]:
     """Each pass by itself, and behind what its numbers are used for; with kernels also its graph alone."""
-    found = []
+    results = []
     for name, step, use in lay_passes(runtime, sizes):
         run_s = time_call(lambda step=step: runtime.run([step]), runtime.device, sizes.repeats)  # type: ignore[misc]
         used_s = time_call(lambda step=step, use=use: use(*runtime.run([step])), runtime.device, sizes.repeats)  # type: ignore[misc]
@@ -304,22 +304,22 @@ def measure_passes(runtime: Runtime, operators: str, sizes: Sizes) -> list[PassR
         graph_s = None if graph is None else time_call(graph.replay, runtime.device, sizes.repeats)
         past = step.attention_mask.shape[1] - len(step.ids) if step.attention_mask is not None else 0
         past += 0 if step.stacks is None else step.stacks.past.shape[3]
-        found.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
-    return found
+        results.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
+    return results
 
 
 def measure_fills(runtimes: dict[str, Runtime], sizes: Sizes, until_s: float) -> tuple[list[FillResult], list[str]]:
     """The scenes in turn with kernels and with torch, as many as begin in time; and the names of the others."""
-    found, left = list[FillResult](), list[str]()
+    results, left = list[FillResult](), list[str]()
     for together in sizes.together:
         for scene in ("line, warm", "line, cold", "body"):
             for operators, runtime in reversed(runtimes.items()):
-                if found and time.perf_counter() > until_s:
+                if results and time.perf_counter() > until_s:
                     left.append(f"{scene}, {together} at once, {operators}")
                     continue
                 repeats = 3 if together == 1 and sizes != TOY else 1
-                found.append(run_scene(runtime, operators, scene, sizes, together, repeats))
-    return found, left
+                results.append(run_scene(runtime, operators, scene, sizes, together, repeats))
+    return results, left
 
 
 def ms(seconds: float | None) -> str:
@@ -333,8 +333,8 @@ def draw_tables(record: dict[str, Any], title: str) -> list[Table]:
         passes.add_row(*sizes, ms(one.run_s), ms(one.used_s), ms(one.graph_s))
     fills = Table("fill", "operators", "at once", "all, ms", "median, ms", "forwards", "GPU works", "times torch")
     for one in record["fills"]:
-        same = (each for each in record["fills"] if (each.scene, each.together) == (one.scene, one.together))
-        plain = next((each.all_s for each in same if each.operators == "torch"), None)
+        same = (other for other in record["fills"] if (other.scene, other.together) == (one.scene, one.together))
+        plain = next((other.all_s for other in same if other.operators == "torch"), None)
         times = "" if plain is None else f"{plain / one.all_s:.2f}"
         share = "" if one.gpu_share is None else f"{one.gpu_share:.0%}"
         cells = (one.scene, one.operators, one.together, ms(one.all_s), ms(one.median_s), f"{one.forwards:.0f}")
@@ -345,7 +345,7 @@ def draw_tables(record: dict[str, Any], title: str) -> list[Table]:
 def main(
     seconds: Annotated[float, typer.Option(help="no scene of fills begins later")] = 40.0,
     shape: Annotated[str, typer.Option(help="of random weights; 135M is the default model's")] = SHAPE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Fills and passes of a causal model."""
     toy = not torch.cuda.is_available()

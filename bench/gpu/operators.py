@@ -8,7 +8,6 @@ shapes, a few runs, times that mean nothing. A case whose tests fail is not time
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import torch
@@ -19,7 +18,7 @@ from rich.table import Table
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.green import find_red
-from bench.measure import MIN_REPEATS, Clock, Timing, describe, write_record
+from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, describe, write_record
 from midfill_kernels.launch import is_interpreted
 
 TOY_REPEATS: Final = 3
@@ -59,7 +58,7 @@ def draw_table(results: list[Result], title: str) -> Table:
 
 def main(
     only: Annotated[list[str] | None, typer.Option(help=f"groups of cases: {', '.join(CASES)}")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
     repeats: Annotated[int, typer.Option(help="timed calls a case on a GPU")] = MIN_REPEATS,
     rivals: Annotated[bool, typer.Option(help="those that torch compiles, too")] = True,
 ) -> None:

@@ -26,7 +26,7 @@ from tests.engine import tiny
 
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
@@ -133,12 +133,12 @@ def measure(
             cache,
             context,
             gap,
-            found[0][3].stats.forwards,
-            statistics.median(sample[0] for sample in found),
-            statistics.median(sample[1] for sample in found),
-            statistics.median(sample[2] for sample in found),
+            of_variant[0][3].stats.forwards,
+            statistics.median(sample[0] for sample in of_variant),
+            statistics.median(sample[1] for sample in of_variant),
+            statistics.median(sample[2] for sample in of_variant),
         )
-        for (operators, cache), found in samples.items()
+        for (operators, cache), of_variant in samples.items()
     ]
 
 
@@ -181,7 +181,7 @@ def run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     loaded = make_model(family, SHAPES[name], context, device, dtype)
-    runtimes = {each: open_runtime(family, loaded, name, each) for each in operators}
+    runtimes = {operators_name: open_runtime(family, loaded, name, operators_name) for operators_name in operators}
     gap = 8 if name.startswith("toy") else GAP
     fills = measure(runtimes, caches, context, gap, repeats)
     return {"machine": describe(device), "family": family.name, "fills": fills}
@@ -193,7 +193,7 @@ def main(
     cache: Annotated[list[str] | None, typer.Option(help="such as none and dual")] = None,
     context: Annotated[int, typer.Option(help="tokens")] = 2048,
     repeats: Annotated[int, typer.Option(help="timed fills of each")] = 20,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Fills of one shape through the engine."""
     toy = not torch.cuda.is_available()

@@ -53,13 +53,13 @@ class Trial:
 def list_tiles(num_rows: int, width: int) -> list[Tile]:
     """Tiles that fit into shared memory, one or two programs a multiprocessor."""
     rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
-    found = []
+    tiles = []
     for cols, inner, splits, warps in itertools.product((64, 128, 256), (64, 128), (1, 2, 4, 8), (4, 8)):
         stages = min(6, 2 * SHARED_BYTES // (inner * 2 * (cols + rows)))
         if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
             continue
-        found.append(Tile(cols, rows, inner, splits, warps, stages))
-    return found
+        tiles.append(Tile(cols, rows, inner, splits, warps, stages))
+    return tiles
 
 
 def compile_tile(shape: tuple[int, int], num_rows: int, tile: Tile) -> None:
@@ -120,12 +120,12 @@ def main(
     clock = Clock(device, REPEATS if device.type == "cuda" else 2, flushes=device.type == "cuda")
     trials, table = [], Table("product", "rows", "default", "best of the order", "tile")
     for name, widths in products.items():
-        found = try_product(name, widths, device, clock)
-        trials += found
-        order = choose_order(found)
+        of_product = try_product(name, widths, device, clock)
+        trials += of_product
+        order = choose_order(of_product)
         weight = draw(widths, 1, torch.device("meta"), choose_dtype(device))[1]
-        for num_rows in sorted({trial.num_rows for trial in found}):
-            here = [trial for trial in found if trial.num_rows == num_rows]
+        for num_rows in sorted({trial.num_rows for trial in of_product}):
+            here = [trial for trial in of_product if trial.num_rows == num_rows]
             of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
             best = min(of_order, key=lambda trial: trial.seconds)
             usual = next(trial.seconds for trial in here if trial.tile == choose_tile(weight, num_rows))

@@ -166,8 +166,8 @@ def write_signature(gap: Gap, drawn: random.Random) -> str | None:
 
 def _closing(gap: Gap) -> str:
     """The line that begins with the brace that closes the body, if there is one."""
-    found = re.match(r"\s*\n[ \t]*\}[^\n]*", gap.behind)
-    return found.group() if found else ""
+    closing = re.match(r"\s*\n[ \t]*\}[^\n]*", gap.behind)
+    return closing.group() if closing else ""
 
 
 def write_overrun(gap: Gap, drawn: random.Random) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -15,11 +14,11 @@ import torch
 import typer
 
 from bench.quality.calibration import calibrate
-from bench.quality.product import Fill, describe_fills, fill_gap, keep_fills, open_client
+from bench.quality.product import Fill, KeepFolder, ModelName, describe_fills, fill_gap, keep_fills, open_client
 from bench.quality.proposals import choose_ways, score_fills
 from bench.quality.report import show
 from bench.quality.score import difference, share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.wire import BASE
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
@@ -39,11 +38,11 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
-    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    suite: SuiteFile,
+    keep: KeepFolder,
     limit: Annotated[int, typer.Option(min=1)] = 240,
     seed: int = 5,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
     lines: Annotated[tuple[int, int], typer.Option(help="The least and the most filled lines of a body.")] = (3, 10),
 ) -> None:

@@ -21,7 +21,7 @@ from tests.engine.in_process import complete
 
 from bench.quality.report import show
 from bench.quality.score import difference, share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as SearchPath
 from midfill_engine.loading.packaged import SMOLLM2, find_packaged
@@ -100,7 +100,7 @@ class Prompts(EngineClient):
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    suite: SuiteFile,
     keep: Annotated[Path, typer.Argument(help="A file: lines are kept there, and not written again.")],
     limit: Annotated[int, typer.Option(min=1)] = 200,
     seed: int = 3,

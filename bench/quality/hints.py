@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Final
 
 import numpy as np
 import torch
 import typer
 
-from bench.quality.product import Fill, describe_fills, fill_holes, keep_fills, open_client
+from bench.quality.product import Fill, KeepFolder, ModelName, describe_fills, fill_holes, keep_fills, open_client
 from bench.quality.report import show
 from bench.quality.score import share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.wire import BASE
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
@@ -33,11 +32,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
-    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    suite: SuiteFile,
+    keep: KeepFolder,
     limit: Annotated[int, typer.Option(min=1)] = 60,
     seed: int = 5,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
 ) -> None:
     """Prints how many signatures have a type everywhere and else are what they were, and how many types are right, with
     intervals over files, and a floor.

@@ -21,7 +21,7 @@ from bench.quality import bodies
 from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, fold_of, package_of, regress
 from bench.quality.kept import Facts, KeptFile
-from bench.quality.product import Local, by_product, describe_fills
+from bench.quality.product import Local, ModelName, by_product, describe_fills
 from bench.quality.suite import Task, read_suite
 from midfill_engine.judging import PATH, Candidate, JudgeWeights, shipped_weights
 from midfill_engine.loading.runtime import Runtime, load_runtime
@@ -74,7 +74,7 @@ def main(
     out: Annotated[Path, typer.Argument(help="The weights to change.")] = PATH,
     limit: Annotated[int, typer.Option(min=1)] = 200,
     seed: int = SEED,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
 ) -> None:
     """Fits one kind; prints what the weights of now choose, and fitted ones in packages that they did not see."""
     torch.set_num_threads(1)

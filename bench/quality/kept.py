@@ -33,8 +33,8 @@ class KeptFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists() or not path.stat().st_size
         if not is_new:
-            found, self.rows = read_rows(path)
-            if found != facts:
+            shared, self.rows = read_rows(path)
+            if shared != facts:
                 raise KeptError(f"{path} is of another suite or model, or of other code; name another file or folder.")
         self._file = path.open("a", encoding="utf-8")
         if is_new:

@@ -8,9 +8,10 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from unittest.mock import patch
 
+import typer
 from tests.engine.in_process import denoise
 
 from bench.measure import ROOT, hash_sources
@@ -25,6 +26,9 @@ from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 from midfill_infill.text.spans import Hole
+
+ModelName = Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")]
+KeepFolder = Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,16 @@ from rich.table import Table
 
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
-from bench.quality.product import Fill, by_product, describe_fills, keep_fills, name_fills, open_client, place_task
+from bench.quality.product import (
+    Fill,
+    ModelName,
+    by_product,
+    describe_fills,
+    keep_fills,
+    name_fills,
+    open_client,
+    place_task,
+)
 from bench.quality.report import find_origin, find_weights, open_paper, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
@@ -67,7 +76,7 @@ def main(
     kind: Annotated[str | None, typer.Option(help="Only this kind, where rows name one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="So many gaps, by hash of their ids.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
     keep: Annotated[Path | None, typer.Option(help="A folder: fills are kept there, and not made again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the record here as JSON.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 1,

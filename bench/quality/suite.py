@@ -9,10 +9,14 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from midfill_infill.context.references import Reference
 from training.data.corpus import fraction_of
+
+SuiteFile = Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")]
 
 
 class SuiteError(ValueError):

@@ -19,10 +19,10 @@ from bench.quality.bodies import draw, find_stub
 from bench.quality.judging import EXACT, liken
 from bench.quality.kept import Facts
 from bench.quality.lines import physical_lines
-from bench.quality.product import Fill, describe_fills, fill_holes, keep_fills, open_client
+from bench.quality.product import Fill, KeepFolder, ModelName, describe_fills, fill_holes, keep_fills, open_client
 from bench.quality.report import show
 from bench.quality.score import difference, share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.wire import BASE
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
@@ -38,11 +38,11 @@ Maker = Callable[[EngineClient, Task], list[str]]
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
-    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    suite: SuiteFile,
+    keep: KeepFolder,
     limit: Annotated[int, typer.Option(min=1, help="At most so many triples, and so many bodies.")] = 100,
     seed: int = 5,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
 ) -> None:
     """Prints exact and similar texts with intervals over files, and what the second way has less than the first."""
     torch.set_num_threads(1)
