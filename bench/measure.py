@@ -6,6 +6,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -116,6 +117,15 @@ def describe(device: torch.device) -> dict[str, Any]:
     else:
         facts["device"] = facts["processor"]
     return facts
+
+
+def choose_device() -> torch.device:
+    """The GPU, else the CPU for a run at toy size. Ends the process where kernels are not interpreted either."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if not describe_triton().get("interpreted"):
+        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    return torch.device("cpu")
 
 
 def describe_triton() -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tests.engine.in_process import complete
 from bench.gpu.serving import make_model
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import JsonFile, describe, write_record
+from bench.measure import JsonFile, choose_device, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore
 from midfill_engine.causal import branches
@@ -54,7 +54,6 @@ from midfill_engine.wire import (
     Stats,
     TextSegment,
 )
-from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
     "test_fused_branches.py",
@@ -348,9 +347,7 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Fills and passes of a causal model."""
-    toy = not torch.cuda.is_available()
-    if toy and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    toy = choose_device().type == "cpu"
     red = [] if toy else sorted(find_red(*TESTS))
     began, sizes = time.perf_counter(), TOY if toy else Sizes()
     device = torch.device("cpu" if toy else "cuda")

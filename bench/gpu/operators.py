@@ -18,8 +18,7 @@ from rich.table import Table
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.green import find_red
-from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, describe, write_record
-from midfill_kernels.launch import is_interpreted
+from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, choose_device, describe, write_record
 
 TOY_REPEATS: Final = 3
 COMPILED: Final = ("FlexAttention", "torch.compile")  # rivals that take minutes before they run
@@ -63,9 +62,7 @@ def main(
     rivals: Annotated[bool, typer.Option(help="those that torch compiles, too")] = True,
 ) -> None:
     """Measures the ceilings, then every operator as a fraction of them and against torch's best."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu" and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    device = choose_device()
     unknown = set(only or ()) - set(CASES)
     if unknown:
         sys.exit(f"There is no group named {', '.join(sorted(unknown))}; known: {', '.join(CASES)}.")

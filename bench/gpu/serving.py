@@ -26,7 +26,7 @@ from tests.engine import tiny
 
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import JsonFile, describe, write_record
+from bench.measure import JsonFile, choose_device, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
@@ -38,7 +38,6 @@ from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
-from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
     "test_fused_runner.py",
@@ -196,9 +195,7 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Fills of one shape through the engine."""
-    toy = not torch.cuda.is_available()
-    if toy and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    toy = choose_device().type == "cpu"
     has_experts = SHAPES[shape].moe is not None
     chosen = shape
     if toy:

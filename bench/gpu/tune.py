@@ -25,8 +25,7 @@ from torch import Tensor
 from bench.gpu.cases import choose_dtype
 from bench.gpu.hopper import compiled
 from bench.green import stop_unless_green
-from bench.measure import Clock, describe, write_record
-from midfill_kernels.launch import is_interpreted
+from bench.measure import Clock, choose_device, describe, write_record
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
 
 WIDTHS: Final[dict[str, dict[str, tuple[int, int]]]] = {
@@ -104,9 +103,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write all trials here")] = None,
 ) -> None:
     """Prints the best tile of each product and row count beside the default."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu" and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the search run at toy size.")
+    device = choose_device()
     if shape not in WIDTHS:
         sys.exit(f"Known shapes: {', '.join(WIDTHS)}.")
     stop_unless_green("test_matmul.py")
