@@ -93,7 +93,7 @@ def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/ker
     else:
         red = find_red(*files)
     print("\n".join(sorted(red)) or "green")
-    sys.exit(1 if red else 0)
+    sys.exit(bool(red))
 
 
 if __name__ == "__main__":

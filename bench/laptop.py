@@ -116,7 +116,7 @@ def make_model(config: TransformerConfig) -> Transformer:
     for name, shape in [(name, value.shape) for name, value in model.named_parameters()]:
         owner, _, leaf = name.rpartition(".")
         spread = shape[-1] ** -0.5 if len(shape) > 1 else 0.1
-        value = torch.randn(shape, generator=generator) * spread + (1.0 if name.endswith("norm.weight") else 0.0)
+        value = torch.randn(shape, generator=generator) * spread + float(name.endswith("norm.weight"))
         setattr(model.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
     return model.eval()
 
@@ -225,14 +225,21 @@ def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | Non
     lines = (ROOT / "infill/midfill_infill/filling/fill.py").read_text(encoding="utf-8").splitlines(keepends=True)
     middle, size, encode = len(lines) // 2, PLACES[hole], runtime.loaded.tokenizer.encode
     texts = []
+    is_line = hole == "line"
     for start in range(0, 20 * GIVEN, 20):
-        text = " ".join("".join(lines[start : start + 20]).split()) if hole == "line" else "".join(lines[start:])
+        text = "".join(lines[start:])
+        if is_line:
+            text = " ".join("".join(lines[start : start + 20]).split())
         ids = encode(text)[:size]
         texts.append(b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode(errors="ignore"))
     given = [GivenText(text=text, certainty=0.1) for text in texts]
-    limits = {"min_tokens": size - 2, "max_tokens": size + 4} if hole == "line" else {"max_tokens": size}
-    spec = HoleSpec(**limits, candidates=given, indent=None if hole == "line" else "    ")  # type: ignore[arg-type]
-    body_ms, line_ms = [round(1000 * limit_s) for limit_s in seconds] if seconds else (None, None)
+    if is_line:
+        spec = HoleSpec(min_tokens=size - 2, max_tokens=size + 4, candidates=given)
+    else:
+        spec = HoleSpec(max_tokens=size, candidates=given, indent="    ")
+    body_ms = line_ms = None
+    if seconds:
+        body_ms, line_ms = (round(1000 * limit_s) for limit_s in seconds)
     before, after = "".join(lines[:middle]) + "    ", "\n\n\n" + "".join(lines[middle:])
     segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=after)]
     return InfillRequest(segments=segments, body_ms=body_ms, line_ms=line_ms)

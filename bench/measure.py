@@ -128,6 +128,10 @@ def choose_device() -> torch.device:
     return torch.device("cpu")
 
 
+def note_toy(is_toy: bool) -> str:
+    return " (interpreted: times mean nothing)" if is_toy else ""
+
+
 def describe_triton() -> dict[str, Any]:
     """Triton's version, and whether kernels are interpreted; empty where there is none, as on macOS."""
     if find_spec("triton") is None:

@@ -108,7 +108,9 @@ class _Scripts(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         line, column = self.getpos()
-        for number, part in enumerate(data.splitlines(keepends=True) if self._inside else ()):
+        if not self._inside:
+            return
+        for number, part in enumerate(data.splitlines(keepends=True)):
             start = 0 if number else column
             row = self.text[line - 1 + number]
             self.text[line - 1 + number] = row[:start] + part + row[start + len(part) :]
@@ -120,10 +122,12 @@ def read_scripts(source: bytes) -> bytes:
 
 def _without_braces(node: tree_sitter.Node, body: tree_sitter.Node) -> Found:
     has_braces = bool(body.children) and body.children[0].type == "{" and body.children[-1].type == "}"
-    edge = 1 if has_braces else 0
+    edge = int(has_braces)
     is_expression = not has_braces and body.type != "block"
-    start = node.parent.start_byte if node.parent and node.parent.type == "decorated_definition" else node.start_byte
-    return Found(start, (body.start_byte + edge, body.end_byte - edge), is_expression)
+    whole = node
+    if node.parent and node.parent.type == "decorated_definition":
+        whole = node.parent
+    return Found(whole.start_byte, (body.start_byte + edge, body.end_byte - edge), is_expression)
 
 
 def read_braces(source: bytes) -> list[Found]:
@@ -246,8 +250,10 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
             continue
         try:
             hole = body_at(document, document.to_data(offset))
-            verdict = "wrong" if not is_right(document, hole, function) else "right"
-            if verdict == "right" and hole.start_byte < hole.end_byte and not comes_back(document, hole):
+            verdict = "right"
+            if not is_right(document, hole, function):
+                verdict = "wrong"
+            elif hole.start_byte < hole.end_byte and not comes_back(document, hole):
                 verdict = "not back"
         except MidfillError as error:
             verdict = "none" if error.code == "no_hole" else error.code
@@ -256,8 +262,9 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
 
 def find_sources(folder: Path) -> Iterator[Document]:
     for path in sorted(folder.rglob("*")):
-        named = find_language(path) if not any(part in SKIPPED for part in path.relative_to(folder).parts) else None
-        if named and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
+        if not find_language(path) or any(part in SKIPPED for part in path.relative_to(folder).parts):
+            continue
+        if path.is_file() and path.stat().st_size <= LARGEST_BYTES:
             try:
                 document = Document.read(path)
                 if not document.name.endswith((".min.js", ".d.ts")):
@@ -267,8 +274,9 @@ def find_sources(folder: Path) -> Iterator[Document]:
 
 
 def read_functions(document: Document) -> list[Found]:
-    by_braces = document.language in BY_BRACES
-    return read_braces(document.source) if by_braces else read_nodes(document)
+    if document.language in BY_BRACES:
+        return read_braces(document.source)
+    return read_nodes(document)
 
 
 def count_repository(folder: Path, most: int, show: bool) -> dict[str, Counter[str]]:

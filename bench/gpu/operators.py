@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.green import find_red
-from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, choose_device, describe, write_record
+from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, choose_device, describe, note_toy, write_record
 
 TOY_REPEATS: Final = 3
 COMPILED: Final = ("FlexAttention", "torch.compile")  # rivals that take minutes before they run
@@ -86,10 +86,10 @@ def main(
     rates = ", ".join(f"{name} {rate / 1e12:.2f} TFLOP/s" for name, rate in ceilings.product_flops_per_s.items())
     title = f"{facts['device']}: copy {ceilings.copy_bytes_per_s / 1e12:.3f} TB/s, {rates}"
     console = Console(width=150)
-    console.print(draw_table(record["results"], title + (" (interpreted: times mean nothing)" if is_toy else "")))
+    console.print(draw_table(record["results"], title + note_toy(is_toy)))
     for label, tests in record["red"].items():
         console.print(f"{label}: not timed, red are {', '.join(tests)}", markup=False)
-    sys.exit(1 if record["red"] else 0)
+    sys.exit(bool(record["red"]))
 
 
 if __name__ == "__main__":
