@@ -62,19 +62,26 @@ def _move(text: str, protected: Iterable[int], change: Callable[[str], str | Non
 
 
 def _dedent(indent: str) -> Callable[[str], str | None]:
-    return lambda white: white.removeprefix(indent) if white.startswith(indent) else None
+    def change(white: str) -> str | None:
+        if not white.startswith(indent):
+            return None
+        return white.removeprefix(indent)
+
+    return change
 
 
 def _in_unit(unit: str, other: str) -> Callable[[str], str | None]:
     def change(white: str) -> str | None:
-        levels, rest = divmod(len(white), len(unit))
-        return other * levels if not rest and white == unit * levels else None
+        levels = len(white) // len(unit)
+        if white != unit * levels:
+            return None
+        return other * levels
 
     return change
 
 
 def _reindent(gap: Gap, change: Callable[[str], str | None]) -> str | None:
-    return _move(gap.truth, protected_lines(gap.file, gap.span), change, 0 if gap.own else 1)
+    return _move(gap.truth, protected_lines(gap.file, gap.span), change, first=int(not gap.own))
 
 
 def write_exact(gap: Gap, drawn: random.Random) -> str | None:
@@ -200,7 +207,9 @@ def write_overrun(gap: Gap, drawn: random.Random) -> str | None:
     again = lines[: drawn.randint(1, MOST_OVERRUN)]
     while again and not "".join(again).strip() and len(again) < len(lines):
         again = lines[: len(again) + 1]
-    return "\n".join([gap.truth, *again]) if "".join(again).strip() else None
+    if not "".join(again).strip():
+        return None
+    return "\n".join([gap.truth, *again])
 
 
 def write_brackets(gap: Gap, drawn: random.Random) -> str | None:
@@ -213,7 +222,9 @@ def write_brackets(gap: Gap, drawn: random.Random) -> str | None:
 
 def _helper(gap: Gap, *, is_method: bool) -> str:
     language = _FAMILY.get(gap.file.language, gap.file.language)
-    text = _METHODS.get(language, _HELPERS[language]) if is_method else _HELPERS[language]
+    text = _HELPERS[language]
+    if is_method:
+        text = _METHODS.get(language, text)
     return text.replace("    ", gap.file.document.indent_unit)
 
 
@@ -256,7 +267,9 @@ def write_whole(gap: Gap, drawn: random.Random) -> str | None:
 
 def write_broken(gap: Gap, drawn: random.Random) -> str | None:
     """A line break before a part of a line."""
-    return f"\n{gap.truth}" if gap.is_inside else None
+    if not gap.is_inside:
+        return None
+    return f"\n{gap.truth}"
 
 
 def write_mixed(gap: Gap, drawn: random.Random) -> str | None:
@@ -309,6 +322,8 @@ def write(form: str, gaps: Iterable[Gap], seed: int) -> list[str] | None:
     for gap in gaps:
         drawn = random.Random(f"{seed} {form} {gap.span} {gap.truth}")
         text = FORMS[form](gap, drawn)
-        is_changed = is_changed or text not in (None, gap.truth)
-        texts.append(gap.truth if text is None else text)
+        if text is None:
+            text = gap.truth
+        is_changed = is_changed or text != gap.truth
+        texts.append(text)
     return texts if is_changed else None

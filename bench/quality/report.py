@@ -145,4 +145,6 @@ def show(value: Share | None) -> str:
 def refused(rows: Sequence[Row]) -> str:
     """A note about gaps that were too large for the model; empty if there were none."""
     worst = max((row.num_refused for row in rows), default=0)
-    return f"up to {worst} gaps were larger than the model fills at once, and count as failures" if worst else ""
+    if not worst:
+        return ""
+    return f"up to {worst} gaps were larger than the model fills at once, and count as failures"
