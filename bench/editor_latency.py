@@ -11,13 +11,13 @@ import json
 import os
 import platform
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from bench.pipe import Pipe
 
 ROOT = Path(__file__).parents[1]
 STEP_S = 0.02
@@ -28,63 +28,31 @@ SIZES = {"250 lines": 60, "2,000 lines": 500, "36,000 lines": 9000}
 """Functions of four lines in the file; the other files have 500 at most."""
 
 
-class Pipe:
-    """A scripted editor: one server, and messages in and out with their times."""
+def open_pipe(folder: Path) -> Pipe:
+    """The server, with the scripted engine as the one that it starts."""
+    environment = {
+        **os.environ,
+        "MIDFILL_RUNTIME_DIR": str(folder / "runtime"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "FAKE_ENGINE_PLAN": json.dumps({"num_steps": NUM_STEPS, "step_s": STEP_S}),
+        "TEST_ENGINE": str(Path(__file__).with_name("timed_engine.py")),
+        "TIMED_ENGINE_LOG": str(folder / "engine.log"),
+    }
+    command = (sys.executable, str(ROOT / "tests/lsp/fake_engine_server.py"), "--log-level", "error")
+    return Pipe(command, environment)
 
-    def __init__(self, folder: Path) -> None:
-        environment = {
-            **os.environ, "MIDFILL_RUNTIME_DIR": str(folder / "runtime"), "PYTHONPATH": str(ROOT),
-            "FAKE_ENGINE_PLAN": json.dumps({"num_steps": NUM_STEPS, "step_s": STEP_S}),
-            "TEST_ENGINE": str(Path(__file__).with_name("timed_engine.py")),
-            "TIMED_ENGINE_LOG": str(folder / "engine.log"),
-        }  # fmt: skip
-        command = (sys.executable, str(ROOT / "tests/lsp/fake_engine_server.py"), "--log-level", "error")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        self._buffer = b""
-        self._last_id = 0
 
-    def send(self, **message: Any) -> None:
-        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        self.process.stdin.flush()
-
-    def ask(self, method: str, params: object) -> Iterator[tuple[float, dict[str, Any]]]:
-        """Yields all messages up to the answer. Grants the server's own requests."""
-        self._last_id += 1
-        own = self._last_id
-        self.send(id=own, method=method, params=params)
-        while True:
-            at_s, message = self._read()
-            if "method" not in message and message.get("id") == own:
-                assert "error" not in message, message
-                yield at_s, message
-                return
-            if "id" in message and "method" in message:
-                self.send(id=message["id"], result={"applied": True} if "applyEdit" in message["method"] else None)
-            yield at_s, message
-
-    def _read(self) -> tuple[float, dict[str, Any]]:
-        assert self.process.stdout is not None
-        while True:
-            head, blank, rest = self._buffer.partition(b"\r\n\r\n")
-            size = int(head.split(b"Content-Length:")[1].split()[0]) if blank else 0
-            if blank and len(rest) >= size:
-                at_s, self._buffer = time.monotonic(), rest[size:]
-                return at_s, json.loads(rest[:size])
-            self._buffer += os.read(self.process.stdout.fileno(), 1 << 16)
-
-    def cpu_time_ms(self) -> float:
-        """CPU time of the server's process so far, all threads together."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_time_ms(process: int) -> float:
+    """CPU time of a process so far, all threads together."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(num_fills: int, num_functions: int, folder: Path) -> dict[str, Any]:
     (folder / "runtime").mkdir(mode=0o700)
     (folder / ".git").mkdir()
     (folder / ".gitignore").write_text("*.log\nbuild/\n")
-    editor = Pipe(folder)
+    editor = open_pipe(folder)
     try:
         return _measure(editor, num_fills, num_functions, folder)
     finally:
@@ -99,26 +67,33 @@ def _measure(editor: Pipe, num_fills: int, num_functions: int, folder: Path) -> 
     capabilities = {"workspace": workspace, "window": {"workDoneProgress": True}, "experimental": {"midfill": True}}
     list(editor.ask("initialize", {"processId": os.getpid(), "rootUri": folder.as_uri(), "capabilities": capabilities}))
     editor.send(method="initialized", params={})
-    files = {
-        number: Document(editor, folder / f"file{number}.py", min(num_functions, 500 if number else num_functions))
-        for number in range(5)
-    }
-    requests, answers = [], []
-    for number in range(num_fills + NUM_WARM):
-        if number == NUM_WARM:
-            cpu_ms = editor.cpu_time_ms()
-        sent_s, previewed_s, edited_s = files[0].fill()
-        if number >= NUM_WARM:
-            requests.append((sent_s, previewed_s))
-            answers.append(edited_s)
-    cpu_ms = (editor.cpu_time_ms() - cpu_ms) / num_fills
-    engine = [json.loads(line) for line in (folder / "engine.log").read_text().splitlines()][NUM_WARM:]
-    firsts = [
-        1000 * (seen - sent - (own["step"] - own["got"])) for (sent, seen), own in zip(requests, engine, strict=True)
-    ]
-    lasts = [1000 * (seen - own["done"]) for seen, own in zip(answers, engine, strict=True)]
-    ways = {"request to first preview": firsts, "engine's answer to edit": lasts}
-    return {"cpu_ms_a_fill": round(cpu_ms, 2), "ms": {name: summary(values) for name, values in ways.items()}}
+    files = []
+    for number in range(5):
+        size = min(num_functions, 500) if number else num_functions
+        files.append(Document(editor, folder / f"file{number}.py", size))
+    for _ in range(NUM_WARM):
+        files[0].fill()
+    began_ms = cpu_time_ms(editor.process.pid)
+    fills = [files[0].fill() for _ in range(num_fills)]
+    cpu_ms = (cpu_time_ms(editor.process.pid) - began_ms) / num_fills
+    log = read_log(folder / "engine.log", NUM_WARM + num_fills)[NUM_WARM:]
+    first_ms = []
+    last_ms = []
+    for (sent_s, previewed_s, edited_s), engine in zip(fills, map(json.loads, log), strict=True):
+        first_ms.append(1000 * (previewed_s - sent_s - (engine["step"] - engine["got"])))
+        last_ms.append(1000 * (edited_s - engine["done"]))
+    times = {"request to first preview": summary(first_ms), "engine's answer to edit": summary(last_ms)}
+    return {"cpu_ms_a_fill": round(cpu_ms, 2), "ms": times}
+
+
+def read_log(path: Path, num_fills: int) -> list[str]:
+    """The engine's lines; it writes the last one while the editor has its edit already."""
+    until_s = time.monotonic() + 5
+    while True:
+        lines = path.read_text().splitlines()
+        if len(lines) >= num_fills or time.monotonic() > until_s:
+            return lines
+        time.sleep(0.01)
 
 
 class Document:
@@ -162,8 +137,11 @@ class Document:
 
 def summary(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    pick = {f"p{share}": ordered[min(len(ordered) - 1, share * len(ordered) // 100)] for share in (50, 90, 99)}
-    return {name: round(value, 2) for name, value in pick.items()}
+    picked = {}
+    for share in (50, 90, 99):
+        index = min(len(ordered) - 1, share * len(ordered) // 100)
+        picked[f"p{share}"] = round(ordered[index], 2)
+    return picked
 
 
 def main() -> None:
@@ -177,9 +155,10 @@ def main() -> None:
     }  # fmt: skip
     for name, num_functions in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            result["files"][name] = found = measure(options.fills, num_functions, Path(folder))
-        print(f"a file of {name}: {found['cpu_ms_a_fill']} ms of CPU a fill")
-        for way, numbers in found["ms"].items():
+            measured = measure(options.fills, num_functions, Path(folder))
+        result["files"][name] = measured
+        print(f"a file of {name}: {measured['cpu_ms_a_fill']} ms of CPU a fill")
+        for way, numbers in measured["ms"].items():
             print(f"  {way:26}" + "".join(f"  {key} {value:6.2f}" for key, value in numbers.items()))
     if options.out:
         options.out.write_text(json.dumps(result, indent=2) + "\n")

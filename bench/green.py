@@ -26,21 +26,25 @@ ASKED: Final = "-q --continue-on-collection-errors -p no:cacheprovider --overrid
 OPTIONS: Final = (*ASKED.split(), "-m", "not soak", "-W", "ignore")
 
 
-def find_red(*test_files: str, folder: str = "kernels") -> frozenset[str]:
+def find_red(*tests: str, folder: str = "kernels") -> frozenset[str]:
     """The failing tests of `tests/<folder>`, such as `test_head.py::test_no_scores_are_held`; compiled where a GPU is.
 
-    Files that ran are not run again until code, a test, a version or the device changes.
+    `tests` are files, or single tests of theirs. Those that ran are not run again until code, a test, a version or the
+    device changes.
     """
     state = digest_sources()
-    marks = {name: Path(tempfile.gettempdir(), f"midfill-red-{state}-{folder}-{name}.json") for name in test_files}
+    marks = {name: Path(tempfile.gettempdir(), f"midfill-red-{state}-{folder}-{name}.json") for name in tests}
     due = [name for name, mark in marks.items() if not mark.exists()]
-    red = _run(due, folder) if due else set()
-    for name in due:
-        marks[name].write_text(json.dumps(sorted(test for test in red if test.startswith(name))), encoding="utf-8")
-    return frozenset(test for mark in marks.values() for test in json.loads(mark.read_text(encoding="utf-8")))
+    if due:
+        red = _run(due, folder)
+        for name in due:
+            own = sorted(test for test in red if test.startswith(name))
+            marks[name].write_text(json.dumps(own), encoding="utf-8")
+    kept = [json.loads(mark.read_text(encoding="utf-8")) for mark in marks.values()]
+    return frozenset(test for own in kept for test in own)
 
 
-def _run(names: list[str], folder: str) -> set[str]:
+def _run(tests: list[str], folder: str) -> set[str]:
     """The names of failing tests; a file that cannot be collected fails as a whole."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
@@ -48,23 +52,27 @@ def _run(names: list[str], folder: str) -> set[str]:
         command += ["-c", str(ROOT / "pyproject.toml"), f"--junitxml={report}"]
         if torch.cuda.is_available() and find_spec("xdist"):
             command += ["-n", str(PROCESSES)]
-        paths = [str(ROOT / "tests" / folder / name) for name in names]
-        code = subprocess.run([*command, *paths], cwd=ROOT, stdout=sys.stderr).returncode
+        command += [str(ROOT / "tests" / folder / name) for name in tests]
+        code = subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     red = {_name(case) for case in cases if case.find("failure") is not None or case.find("error") is not None}
-    ran = {_name(case).partition("::")[0] for case in cases}
-    return red | (set(names) - ran if code else set())
+    if code:
+        ran = [_name(case) for case in cases]
+        red |= {name for name in tests if not any(test.startswith(name) for test in ran)}
+    return red
 
 
 def _name(case: ElementTree.Element) -> str:
     """The file and name of a test; only the file if it cannot be collected."""
     place, name = case.get("classname") or "", case.get("name") or ""
-    return f"{place.rpartition('.')[2]}.py::{name}" if place else f"{name.rpartition('.')[2]}.py"
+    if not place:
+        return f"{name.rpartition('.')[2]}.py"
+    return f"{place.rpartition('.')[2]}.py::{name}"
 
 
-def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
+def stop_unless_green(*tests: str, folder: str = "kernels") -> None:
     """Ends the process if tests of the measured code fail, and names them."""
-    red = find_red(*test_files, folder=folder)
+    red = find_red(*tests, folder=folder)
     if red:
         sys.exit(f"No figures while tests fail: {', '.join(sorted(red))}.")
 
@@ -72,18 +80,20 @@ def stop_unless_green(*test_files: str, folder: str = "kernels") -> None:
 def digest_sources() -> str:
     """A digest of everything that the test results depend on: sources, tests, versions, device."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-    sources = hash_sources(*(ROOT / folder for folder in ("kernels", "engine", "infill", "tests")))
+    sources = hash_sources(*(ROOT / folder for folder in ("kernels", "engine", "infill", "lsp", "bench", "tests")))
     facts = f"{torch.__version__} {describe_triton()} {device} {sources}"
     return sha256(facts.encode()).hexdigest()[:16]
 
 
 def main(files: Annotated[list[str] | None, typer.Argument(help="below tests/kernels")] = None) -> None:
     """Runs the kernels' tests once for all benches, and those of 4-bit weights, and names those that fail."""
-    red = find_red(*(files or sorted(path.name for path in (ROOT / "tests/kernels").glob("test_*.py"))))
     if files is None:
+        red = find_red(*sorted(path.name for path in (ROOT / "tests/kernels").glob("test_*.py")))
         red |= find_red("test_int4.py", folder="engine")
+    else:
+        red = find_red(*files)
     print("\n".join(sorted(red)) or "green")
-    sys.exit(1 if red else 0)
+    sys.exit(bool(red))
 
 
 if __name__ == "__main__":

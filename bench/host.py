@@ -17,11 +17,12 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
 from unittest.mock import patch
 
 import torch
@@ -31,7 +32,7 @@ from rich.table import Table
 from tests.engine import tiny
 from torch import Tensor
 
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, describe, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.errors import RequestError
 from midfill_engine.families import FAMILIES
@@ -39,11 +40,13 @@ from midfill_engine.families.embedded import EMBEDDED
 from midfill_engine.loading.checkpoints import load_embedded
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.models.choice import Choice, Chosen
-from midfill_engine.models.fused_runner import FusedRunner, Step
 from midfill_engine.models.packed import Pass, Result
 from midfill_engine.models.transformer import StackedKeys
 from midfill_engine.scheduling.scheduler import Scheduler
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, Segment, StepEvent, TextSegment
+
+if TYPE_CHECKING:  # needs Triton
+    from midfill_engine.models.fused_runner import Step
 
 MAX_ROWS: Final = 2048  # of a pass
 NUM_SHIFTS: Final = 97  # passes see different parts of the prepared tables
@@ -67,10 +70,16 @@ class NullModel:
         self._confidence = torch.rand(size, generator=generator) * 0.6 + 0.3
         keys = torch.zeros(config.num_layers, 2, 1, config.num_kv_heads, num_tokens, config.head_dim)
         self._keys = lru_cache(lambda count: StackedKeys(*keys[:, :, :, :, :count].unbind(1)))  # as the kernels' runner
-        self._turn, self.ended_s = 0, 0.0
-        self.spent_s, self.beside_s, self.runner_s = list[float](), list[float](), list[float]()
-        runner = FusedRunner(runtime.loaded.model.transformer, runtime.operators) if kernels else None
-        self._begin = self._answer_all if runner is None else runner.launch
+        self._turn = 0
+        self.ended_s = 0.0
+        self.spent_s: list[float] = []
+        self.beside_s: list[float] = []
+        self.runner_s: list[float] = []
+        self._begin = self._answer_all
+        if kernels:
+            from midfill_engine.models.fused_runner import FusedRunner
+
+            self._begin = FusedRunner(runtime.loaded.model.transformer, runtime.operators).launch
 
     def launch(self, passes: list[Pass]) -> Callable[[], list[Result]]:
         """Like a device: what is done before the results are asked for is done beside the pass."""
@@ -89,7 +98,7 @@ class NullModel:
 
         return wait
 
-    def compute(self, step: Step) -> tuple[Tensor, Tensor]:
+    def compute(self, step: "Step") -> tuple[Tensor, Tensor]:
         """In place of the graph of a kernels' step: states and numbers of as many rows."""
         self._turn = (self._turn + 1) % NUM_SHIFTS
         rows = slice(self._turn, self._turn + step.rows.own.shape[2])
@@ -103,12 +112,15 @@ class NullModel:
         self._turn = (self._turn + 1) % NUM_SHIFTS
         rows = slice(self._turn, self._turn + len(step.wanted))
         own = self._keys(len(step.ids)) if step.keeps else None
-        return Result(self._states[rows], own, None if step.choice is None else self._choose(step.choice, rows))
+        return Result(self._states[rows], own, self._choose(step.choice, rows))
 
-    def _choose(self, choice: Choice, rows: slice) -> Chosen:
+    def _choose(self, choice: Choice | None, rows: slice) -> Chosen | None:
+        if choice is None:
+            return None
         confidence = self._confidence[rows]
         entropy = -confidence.log() if choice.needs_entropy else None
-        return Chosen(self._ids[rows] if choice.forced is None else choice.forced, confidence, entropy)
+        ids = self._ids[rows] if choice.forced is None else choice.forced
+        return Chosen(ids, confidence, entropy)
 
 
 @dataclass(frozen=True)
@@ -127,11 +139,13 @@ class Scene:
     def request(self, text: str) -> InfillRequest:
         """The request with `text` before the hole."""
         is_causal = self.family == "causal"
-        least, steps, quality = (0, None, None) if is_causal else (self.hole, STEPS, 1.0)
+        least = 0 if is_causal else self.hole
         hole = HoleSpec(min_tokens=least, max_tokens=self.hole, forbid=list(self.forbid), indent="    ")
         before = TextSegment(text=text + self.before)
         segments: list[Segment] = [before, HoleSegment(hole=hole), TextSegment(text=self.after)]
-        return InfillRequest(segments=segments, steps=steps, quality=quality)
+        if is_causal:
+            return InfillRequest(segments=segments)
+        return InfillRequest(segments=segments, steps=STEPS, quality=1.0)
 
 
 SCENES: Final = {
@@ -150,6 +164,9 @@ class Ways(TypedDict, total=False):
 
     watches: bool
     kernels: bool
+
+
+TIMES: Final = ("between_ms", "beside_ms", "runner_ms", "whole_ms")
 
 
 @dataclass(frozen=True)
@@ -190,8 +207,10 @@ def play(
     """Fills `requests` requests at once. Returns the model and the CPU seconds of all outside its passes."""
     model = NullModel(runtime, context + scene.hole + 64, kernels=kernels)
     text = "total = total + 1\n" * (context // 18)
-    ended, events = threading.Semaphore(0), list[object]()
-    lengths = "fixed" if runtime.family.attention == "bidirectional" and not runtime.family.expands else None
+    ended = threading.Semaphore(0)
+    events: list[object] = []
+    has_fixed_length = runtime.family.attention == "bidirectional" and not runtime.family.expands
+    lengths = "fixed" if has_fixed_length else None
 
     def listen(event: object) -> None:
         events.append(event)
@@ -214,9 +233,7 @@ def play(
         max_rows=EVERYTHING,
         shared_rows=EVERYTHING,
     )
-    null_graph = patch.object(Step, "_compute", lambda step: model.compute(step))
-    try:
-        null_graph.start()
+    with closing(scheduler), replaced_graph(model) if kernels else nullcontext():
         for number in range(requests):
             scheduler.submit(scene.request(f"# {number:04}\n{text}"), listen, watches=watches)
         started_s = model.ended_s = time.process_time()
@@ -224,38 +241,48 @@ def play(
         for _ in range(requests):
             ended.acquire()
         spent_s = time.process_time() - started_s - sum(model.runner_s)
-    finally:
-        scheduler.close()
-        null_graph.stop()
-    if failed := [event for event in events if isinstance(event, RequestError)]:
-        raise failed[0]
+    for event in events:
+        if isinstance(event, RequestError):
+            raise event
     assert sum(isinstance(event, InfillResponse) for event in events) == requests
     return model, spent_s
 
 
+@contextmanager
+def replaced_graph(model: NullModel) -> Iterator[None]:
+    """Prepared numbers in place of the graph of the kernels' runner."""
+    from midfill_engine.models.fused_runner import Step
+
+    with patch.object(Step, "_compute", lambda step: model.compute(step)):
+        yield
+
+
 def measure(name: str, runtime: Runtime, requests: int, context: int, repeats: int, **how: Unpack[Ways]) -> Figures:
     """Medians of `repeats` plays; an earlier one warms up and does not count."""
-    found = list[Figures]()
+    steady = slice(1, None)  # before the first pass the requests are read
+    plays: list[Figures] = []
     for turn in range(repeats + 1):
         runtime.prefixes.clear()
         runtime.contexts.clear()
         gc.collect()
         model, spent_s = play(runtime, SCENES[name], requests, context, **how)
-        count, steady = len(model.spent_s), slice(1, None)  # before the first pass the requests are read
-        times = (model.spent_s, model.beside_s, model.runner_s)
-        medians = [statistics.median(of_passes[steady]) for of_passes in times]
-        if turn:
-            found.append(Figures(name, requests, count, *(1e3 * value for value in (*medians, spent_s / count))))
-    fields = ("between_ms", "beside_ms", "runner_ms", "whole_ms")
-    middle = {field: statistics.median(getattr(each, field) for each in found) for field in fields}
-    return Figures(name, requests, found[0].forwards, **middle)
+        if turn == 0:
+            continue
+        count = len(model.spent_s)
+        between_s, beside_s, runner_s = (
+            statistics.median(seconds[steady]) for seconds in (model.spent_s, model.beside_s, model.runner_s)
+        )
+        whole_s = spent_s / count
+        plays.append(Figures(name, requests, count, 1e3 * between_s, 1e3 * beside_s, 1e3 * runner_s, 1e3 * whole_s))
+    medians = {field: statistics.median(getattr(figures, field) for figures in plays) for field in TIMES}
+    return Figures(name, requests, plays[0].forwards, **medians)
 
 
-def draw_table(found: list[Figures], title: str) -> Table:
+def draw_table(steps: list[Figures], title: str) -> Table:
     table = Table("scene", "requests", "passes", "between", "beside", "runner", "whole", title=title)
-    for each in found:
-        times = (each.between_ms, each.beside_ms, each.runner_ms, each.whole_ms)
-        table.add_row(each.scene, str(each.requests), str(each.forwards), *(f"{value:.3f} ms" for value in times))
+    for figures in steps:
+        times = [f"{getattr(figures, field):.3f} ms" for field in TIMES]
+        table.add_row(figures.scene, str(figures.requests), str(figures.forwards), *times)
     return table
 
 
@@ -266,16 +293,16 @@ def run(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = []
+        steps: list[Figures] = []
         for name in scenes:
             runtime = open_runtime(SCENES[name], layers)
             for count in counts:
-                found.append(measure(name, runtime, count, context, repeats, kernels=kernels, watches=watches))
+                steps.append(measure(name, runtime, count, context, repeats, kernels=kernels, watches=watches))
         machine = describe(torch.device("cpu"))
     finally:
         torch.set_num_threads(threads)
     settings = {"layers": layers, "context": context, "repeats": repeats, "kernels": kernels, "watches": watches}
-    return {"machine": machine, **settings, "steps": [asdict(each) for each in found]}
+    return {"machine": machine, **settings, "steps": [asdict(figures) for figures in steps]}
 
 
 def show_profile(name: str, requests: int, layers: int, context: int, rows: int, **how: Unpack[Ways]) -> None:
@@ -298,7 +325,7 @@ def main(
     kernels: Annotated[bool, typer.Option(help="run passes by the kernels' runner")] = False,
     watches: Annotated[bool, typer.Option(help="send the event of every step")] = True,
     profile: Annotated[int, typer.Option(help="show so many functions of the first scene instead")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """The host's part of a step."""
     names, counts = scene or list(SCENES), requests or [1, 16]
@@ -307,7 +334,7 @@ def main(
             show_profile(names[0], count, layers, context, profile, kernels=kernels, watches=watches)
         return
     record = run(names, counts, layers=layers, context=context, repeats=repeats, kernels=kernels, watches=watches)
-    figures = [Figures(**each) for each in record["steps"]]
+    figures = [Figures(**fields) for fields in record["steps"]]
     Console(width=80).print(draw_table(figures, record["machine"]["device"]))
     if json_file is not None:
         write_record(json_file, record)

@@ -32,8 +32,7 @@ from rich.table import Table
 from tests.engine.in_process import denoise, drain
 from torch import Tensor, nn
 
-from bench.green import stop_unless_green
-from bench.measure import ROOT, describe, write_record
+from bench.measure import ROOT, JsonFile, describe, write_record
 from midfill_engine.causal.continuing import limit_search
 from midfill_engine.causal.effort import EFFORTS
 from midfill_engine.causal.stretch import GrowingText, Stretch
@@ -88,10 +87,10 @@ class Timed:
 def make_ways(config: TransformerConfig) -> dict[str, Way]:
     """fp32, bf16 where the processor multiplies it, int8."""
     model = make_model(config)
-    found = {"fp32": Way(model, TorchOperators(CPU, torch.float32))}
+    ways = {"fp32": Way(model, TorchOperators(CPU, torch.float32))}
     if choose_dtype(CPU) == torch.bfloat16:
-        found["bf16"] = as_bf16(copy.deepcopy(model))
-    return found | {"int8": as_int8(copy.deepcopy(model))}
+        ways["bf16"] = as_bf16(copy.deepcopy(model))
+    return ways | {"int8": as_int8(copy.deepcopy(model))}
 
 
 def as_bf16(model: Transformer) -> Way:
@@ -117,7 +116,7 @@ def make_model(config: TransformerConfig) -> Transformer:
     for name, shape in [(name, value.shape) for name, value in model.named_parameters()]:
         owner, _, leaf = name.rpartition(".")
         spread = shape[-1] ** -0.5 if len(shape) > 1 else 0.1
-        value = torch.randn(shape, generator=generator) * spread + (1.0 if name.endswith("norm.weight") else 0.0)
+        value = torch.randn(shape, generator=generator) * spread + float(name.endswith("norm.weight"))
         setattr(model.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
     return model.eval()
 
@@ -226,14 +225,21 @@ def make_request(runtime: Runtime, hole: str, seconds: tuple[float, float] | Non
     lines = (ROOT / "infill/midfill_infill/filling/fill.py").read_text(encoding="utf-8").splitlines(keepends=True)
     middle, size, encode = len(lines) // 2, PLACES[hole], runtime.loaded.tokenizer.encode
     texts = []
+    is_line = hole == "line"
     for start in range(0, 20 * GIVEN, 20):
-        text = " ".join("".join(lines[start : start + 20]).split()) if hole == "line" else "".join(lines[start:])
+        text = "".join(lines[start:])
+        if is_line:
+            text = " ".join("".join(lines[start : start + 20]).split())
         ids = encode(text)[:size]
         texts.append(b"".join(map(runtime.loaded.tokenizer.token_bytes, ids)).decode(errors="ignore"))
     given = [GivenText(text=text, certainty=0.1) for text in texts]
-    limits = {"min_tokens": size - 2, "max_tokens": size + 4} if hole == "line" else {"max_tokens": size}
-    spec = HoleSpec(**limits, candidates=given, indent=None if hole == "line" else "    ")  # type: ignore[arg-type]
-    body_ms, line_ms = [round(1000 * each) for each in seconds] if seconds else (None, None)
+    if is_line:
+        spec = HoleSpec(min_tokens=size - 2, max_tokens=size + 4, candidates=given)
+    else:
+        spec = HoleSpec(max_tokens=size, candidates=given, indent="    ")
+    body_ms = line_ms = None
+    if seconds:
+        body_ms, line_ms = (round(1000 * limit_s) for limit_s in seconds)
     before, after = "".join(lines[:middle]) + "    ", "\n\n\n" + "".join(lines[middle:])
     segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=spec), TextSegment(text=after)]
     return InfillRequest(segments=segments, body_ms=body_ms, line_ms=line_ms)
@@ -283,35 +289,34 @@ def measure_fills(
 
 
 def score(way: Way, states: Tensor) -> Tensor:
-    (found,) = score_rows(way.model, [states], way.operators)
-    return found.float()
+    (scores,) = score_rows(way.model, [states], way.operators)
+    return scores.float()
 
 
 def main(
     rounds: Annotated[int, typer.Option(help="timed rounds")] = 2,
     layers: Annotated[int, typer.Option(help="of the 24")] = HALF_B.num_layers,
     context: Annotated[int, typer.Option(help="tokens in view")] = CONTEXT,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
     fills: Annotated[bool, typer.Option("--fills", help="measure causal fills")] = False,
     model: Annotated[str | None, typer.Option(help="of the fills, those of this one")] = None,
 ) -> None:
     """Compares the ways to compute a 0.5 B model on this CPU."""
-    stop_unless_green("test_laptop.py", folder="bench")
     torch.set_num_threads(1)
     if fills:
         shapes = {name: shape for name, shape in SHAPES.items() if model in (None, name)}
         return show_fills(shapes, rounds, json_file)
-    found = measure(replace(HALF_B, num_layers=layers), context, rounds)
+    results = measure(replace(HALF_B, num_layers=layers), context, rounds)
     caps = {name: os.environ[name] for name in CAPS if name in os.environ}
     machine = describe(CPU) | {"threads": 1, "rounds": rounds, "layers": layers, "context": context} | caps
     table = Table("way", "load", "rows", "CPU s", "times as fast as fp32", "error", title=str(machine["device"]))
-    for row in found:
+    for row in results:
         table.add_row(
             row.way, row.load, str(row.rows), f"{row.cpu_s:.2f}", f"{row.times_as_fast:.2f}", f"{row.error:.3f}"
         )
     Console(width=110).print(table)
     if json_file is not None:
-        write_record(json_file, {"machine": machine, "results": found})
+        write_record(json_file, {"machine": machine, "results": results})
 
 
 def show_fills(shapes: dict[str, TransformerConfig], rounds: int, json_file: Path | None) -> None:
@@ -329,14 +334,14 @@ def show_fills(shapes: dict[str, TransformerConfig], rounds: int, json_file: Pat
         "to",
         title=str(machine["device"]),
     )
-    found = []
+    results = []
     for row in measure_fills(shapes, SECONDS, rounds):
-        found.append(row)
+        results.append(row)
         numbers = str(row.width), str(row.forwards), f"{row.cpu_s:.2f}", f"{row.most_cpu_s:.2f}"
         table.add_row(row.model, f"{row.pass_s:.3f}", f"{row.row_s:.4f}", row.hole, row.context, row.seconds, *numbers)
     Console(width=110).print(table)
     if json_file is not None:
-        write_record(json_file, {"machine": machine, "results": found})
+        write_record(json_file, {"machine": machine, "results": results})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import ROOT, find_commit, processor_name, write_record
+from bench.measure import ROOT, JsonFile, find_commit, processor_name, write_record
 
 FRAME = re.compile(rb", step \d|proposed by the file")
 
@@ -109,7 +109,7 @@ def measure(target: Target, num_runs: int) -> dict[str, list[Timing]]:
 
 def main(
     runs: Annotated[int, typer.Option(help="fills of each kind")] = 10,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Times `midfill fill` cold, with a new context, and warm."""
     facts = {
@@ -122,8 +122,8 @@ def main(
     table = Table(title=title)
     for heading in ("", "first frame", "end"):
         table.add_column(heading)
-    found = {name: measure(target, runs) for name, target in TARGETS.items()}
-    for name, timings in found.items():
+    measured = {name: measure(target, runs) for name, target in TARGETS.items()}
+    for name, timings in measured.items():
         for kind, rows in timings.items():
             cells = []
             for moment in ("first_frame_s", "end_s"):
@@ -132,7 +132,7 @@ def main(
             table.add_row(f"{name}, {kind}", *cells)
     Console().print(table)
     if json_file is not None:
-        write_record(json_file, {**facts, "timings": found})
+        write_record(json_file, {**facts, "timings": measured})
 
 
 if __name__ == "__main__":

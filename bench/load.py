@@ -13,14 +13,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import httpx
 import torch
 import typer
 
-from bench.measure import describe, quantile, write_record
+from bench.measure import JsonFile, describe, quantile, write_record
 from bench.quality.engine import running_engine
 
 THINKING_S: Final = 0.2
@@ -37,10 +36,10 @@ class Sample:
     failed: int = 0
 
     def figures(self) -> dict[str, Any]:
-        answered = sum(len(found) for kind, found in self.took_s.items() if kind != "health")
+        answered = sum(len(taken_s) for kind, taken_s in self.took_s.items() if kind != "health")
         quantiles = {
-            f"{kind}_{name}_s": round(quantile(found, share), 4)
-            for kind, found in self.took_s.items()
+            f"{kind}_{name}_s": round(quantile(taken_s, share), 4)
+            for kind, taken_s in self.took_s.items()
             for name, share in (("p50", 0.5), ("p99", 0.99))
         }
         counts = {"answered": answered, "refused": self.refused, "failed": self.failed}
@@ -150,7 +149,7 @@ def main(
     model: Annotated[str, typer.Option(help="which to serve")] = "embedded",
     seconds: Annotated[float, typer.Option(help="of every scene in a round")] = 10.0,
     rounds: Annotated[int, typer.Option(help="in which scenes take turns")] = 3,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measures a serving engine under load, by scenes."""
     settings = {"machine": describe(torch.device("cpu")), "model": model, "load": os.getloadavg()}
@@ -158,7 +157,8 @@ def main(
     def tell(name: str, samples: dict[str, Sample]) -> None:
         print(name, samples[name].figures(), flush=True)
         if json_file is not None:
-            write_record(json_file, {**settings, "scenes": {one: found.figures() for one, found in samples.items()}})
+            scenes_so_far = {scene: sample.figures() for scene, sample in samples.items()}
+            write_record(json_file, {**settings, "scenes": scenes_so_far})
 
     chosen = {name: play for name, play in scenes(clients or [1, 8, 64]).items() if only in name}
     asyncio.run(measure(model, chosen, seconds, rounds, tell))

@@ -6,6 +6,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,15 +15,17 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import torch
+import typer
 
 ROOT: Final = Path(__file__).parent.parent
 MIN_REPEATS: Final = 200
 WARM_UPS: Final = 5
 FLUSH_BYTES: Final = 256 * 2**20  # several times the second-level cache of an H100 (50 MB) or H200 (60 MB)
 
+JsonFile = Annotated[Path | None, typer.Option("--json", help="write the figures here")]
 Call = Callable[[], object]
 
 
@@ -116,6 +119,19 @@ def describe(device: torch.device) -> dict[str, Any]:
     return facts
 
 
+def choose_device() -> torch.device:
+    """The GPU, else the CPU for a run at toy size. Ends the process where kernels are not interpreted either."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if not describe_triton().get("interpreted"):
+        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    return torch.device("cpu")
+
+
+def note_toy(is_toy: bool) -> str:
+    return " (interpreted: times mean nothing)" if is_toy else ""
+
+
 def describe_triton() -> dict[str, Any]:
     """Triton's version, and whether kernels are interpreted; empty where there is none, as on macOS."""
     if find_spec("triton") is None:
@@ -135,10 +151,12 @@ def find_commit() -> str:
 
 
 def hash_sources(*folders: Path) -> str:
-    """A hash of the code in `folders`, and of the weights of judges and proposers."""
+    """A hash of the code in `folders`, and of the weights of judges and proposers; records of benches do not count."""
     digest = sha256()
     for folder in folders:
-        for path in sorted(each for each in folder.rglob("*") if each.suffix in (".py", ".json")):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix not in (".py", ".json") or "results" in path.relative_to(folder).parts:
+                continue
             digest.update(str(path.relative_to(folder.parent)).encode() + path.read_bytes())
     return digest.hexdigest()
 

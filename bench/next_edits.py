@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,22 @@ MOST_LINES = 3
 ROUNDS = 1000
 FOLDS = 5
 
-Unit = tuple[int, int, int, int]
 Row = dict[str, Any]
+
+
+class Unit(NamedTuple):
+    """Changed lines: `[old_start, old_end)` of the old text became `[new_start, new_end)` of the new one."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+    @property
+    def is_within_lines(self) -> bool:
+        """True if a few lines became others."""
+        old, new = self.old_end - self.old_start, self.new_end - self.new_start
+        return 0 < old <= MOST_LINES and 0 < new <= MOST_LINES
 
 
 def record(out: Path, repos: Sequence[Path], most: int) -> None:
@@ -85,49 +99,67 @@ def read_blob(reader: subprocess.Popen[bytes], blob: str) -> bytes:
 def measure(before: bytes, after: bytes, path: Path) -> list[Row]:
     """The proposals after the first change and, if a like one follows, after that one: at most two rows."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    units = find_units(old, new)
-    marks = [signature(b"".join(old[a:b]), b"".join(new[c:d])) for a, b, c, d in units]
-    within = [
-        n for n, (a, b, c, d) in enumerate(units) if marks[n] and 0 < b - a <= MOST_LINES and 0 < d - c <= MOST_LINES
-    ]
-    if not within:
+    commit = Commit(old, new, find_units(old, new), path)
+    marks = [signature(commit.old_text(unit), commit.new_text(unit)) for unit in commit.units]
+    numbers = range(len(marks))
+    first = next((number for number in numbers if marks[number] and commit.units[number].is_within_lines), None)
+    if first is None:
         return []
-    first = within[0]
-    like = [n for n in range(len(units)) if n != first and marks[n] == marks[first]]
-    edits = Commit(old, new, units, path)
+    like = [number for number in numbers if number != first and marks[number] == marks[first]]
     try:
-        return [edits.propose([first], len(like)), *(edits.propose([first, n], len(like) - 1) for n in like[:1])]
+        rows = [commit.propose([first], len(like))]
+        if like:
+            rows.append(commit.propose([first, like[0]], len(like) - 1))
     except MidfillError:  # no text
         return []
+    return rows
 
 
 def find_units(before: list[bytes], after: list[bytes]) -> list[Unit]:
-    """Changed lines, `[a, b)` of the old and `[c, d)` of the new text; splits runs of equal length into lines."""
-    opcodes = [
-        code for code in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if code[0] != "equal"
-    ]
+    """All changes, none if they are many; splits runs of equal length into lines."""
     units: list[Unit] = []
-    for _, a, b, c, d in opcodes:
-        units += [(a + n, a + n + 1, c + n, c + n + 1) for n in range(b - a)] if b - a == d - c else [(a, b, c, d)]
-    return units if len(opcodes) <= MOST_UNITS and len(units) <= 3 * MOST_UNITS else []
+    num_runs = 0
+    for tag, *bounds in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        num_runs += 1
+        run = Unit(*bounds)
+        num_lines = run.old_end - run.old_start
+        if num_lines != run.new_end - run.new_start:
+            units.append(run)
+            continue
+        for number in range(num_lines):
+            old, new = run.old_start + number, run.new_start + number
+            units.append(Unit(old, old + 1, new, new + 1))
+    is_small = num_runs <= MOST_UNITS and len(units) <= 3 * MOST_UNITS
+    return units if is_small else []
 
 
 def differences(old: bytes, new: bytes) -> list[tuple[int, int, tuple[bytes, ...], tuple[bytes, ...]]]:
-    one, other = Tokens(old).texts, Tokens(new).texts
-    codes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
-    return [(a, b, tuple(one[a:b]), tuple(other[c:d])) for tag, a, b, c, d in codes if tag != "equal"]
+    """The changed runs of tokens: first and last number in the old text, the tokens there, and those instead."""
+    old_tokens, new_tokens = Tokens(old).texts, Tokens(new).texts
+    runs = []
+    for tag, *bounds in SequenceMatcher(None, old_tokens, new_tokens, autojunk=False).get_opcodes():
+        if tag != "equal":
+            run = Unit(*bounds)
+            was = tuple(old_tokens[run.old_start : run.old_end])
+            became = tuple(new_tokens[run.new_start : run.new_end])
+            runs.append((run.old_start, run.old_end, was, became))
+    return runs
 
 
 def signature(old: bytes, new: bytes) -> tuple[Any, ...]:
     """The replaced and the new tokens of a change: equal for like changes, empty if none differ."""
-    found = [difference[2:] for difference in differences(old, new)]
-    return found[0] if len(set(found)) == 1 else tuple(found)
+    pairs = [difference[2:] for difference in differences(old, new)]
+    return pairs[0] if len(set(pairs)) == 1 else tuple(pairs)
 
 
 def is_step(was: bytes, proposed: bytes, wants: bytes) -> bool:
     """True if a proposal does what the commit did, or a part of it, and nothing else."""
-    mine = differences(was, proposed)
-    return proposed == wants or (bool(mine) and set(mine) <= set(differences(was, wants)))
+    if proposed == wants:
+        return True
+    own = set(differences(was, proposed))
+    return bool(own) and own <= set(differences(was, wants))
 
 
 class Commit:
@@ -136,49 +168,64 @@ class Commit:
     def __init__(self, old: list[bytes], new: list[bytes], units: list[Unit], path: Path) -> None:
         self.old, self.new, self.units, self.path = old, new, units, path
 
+    def old_text(self, unit: Unit) -> bytes:
+        return b"".join(self.old[unit.old_start : unit.old_end])
+
+    def new_text(self, unit: Unit) -> bytes:
+        return b"".join(self.new[unit.new_start : unit.new_end])
+
     def make(self, made: Sequence[int]) -> bytes:
-        parts, position = [], 0
-        for a, b, c, d in (self.units[number] for number in sorted(made)):
-            parts += [*self.old[position:a], *self.new[c:d]]
-            position = b
-        return b"".join([*parts, *self.old[position:]])
+        """The file once the units of these numbers are made."""
+        text, position = b"", 0
+        for number in sorted(made):
+            unit = self.units[number]
+            text += b"".join(self.old[position : unit.old_start]) + self.new_text(unit)
+            position = unit.old_end
+        return text + b"".join(self.old[position:])
 
     def place_of(self, number: int, made: Sequence[int]) -> tuple[int, int]:
         """The byte range of the old lines of a unit that was not made."""
-        a, b = self.units[number][:2]
+        unit = self.units[number]
         before = self.make([other for other in made if other < number])
-        start = len(before) - sum(map(len, self.old[a:]))
-        return start, start + sum(map(len, self.old[a:b]))
+        start = len(before) - sum(map(len, self.old[unit.old_start :]))
+        return start, start + len(self.old_text(unit))
 
     def propose(self, made: list[int], num_like: int) -> Row:
         before, state = self.make(made[:-1]), self.make(made)
-        todo = {number: self.place_of(number, made) for number in range(len(self.units)) if number not in made}
+        todo = [(unit, self.place_of(number, made)) for number, unit in enumerate(self.units) if number not in made]
 
         def is_right(span: tuple[int, int], text: bytes) -> bool:
-            for number, (start, end) in todo.items():
+            for unit, (start, end) in todo:
                 if start <= span[0] and span[1] <= end:
-                    was, wants = state[start:end], b"".join(self.new[slice(*self.units[number][2:])])
-                    return is_step(was, was[: span[0] - start] + text + was[span[1] - start :], wants)
+                    was = state[start:end]
+                    proposed = was[: span[0] - start] + text + was[span[1] - start :]
+                    return is_step(was, proposed, self.new_text(unit))
             return False
 
-        return {"like": num_like, "seen": len(made) - 1, "shown": self._show(before, state, made, is_right)} | {
-            "places": self._list(before, state, len(made) - 1, is_right)
+        return {
+            "like": num_like,
+            "seen": len(made) - 1,
+            "shown": self._show(before, state, made, is_right),
+            "places": self._list(before, state, len(made) - 1, is_right),
         }
 
     def _show(self, before: bytes, state: bytes, made: list[int], is_right: Callable[..., bool]) -> list[Row]:
         """The proposals that the product would show."""
         earlier: Versions | None = (self.make([]), before) if len(made) > 1 else None
-        documents = (Document.from_bytes(text, self.path) for text in (before, state))
-        return [
-            {
-                "right": is_right((repeat.edit.start_byte, repeat.edit.end_byte), repeat.edit.replacement),
-                "certainty": round(repeat.certainty, 4),
-                "unasked": repeat.is_likely,
-                "open": bool(repeat.unmatched),
-                "at": repeat.edit.start_byte,
-            }  # fmt: skip
-            for repeat in find_repeats(next(documents), next(documents), earlier)
-        ]
+        documents = [Document.from_bytes(text, self.path) for text in (before, state)]
+        shown = []
+        for repeat in find_repeats(documents[0], documents[1], earlier):
+            edit = repeat.edit
+            shown.append(
+                {
+                    "right": is_right((edit.start_byte, edit.end_byte), edit.replacement),
+                    "certainty": round(repeat.certainty, 4),
+                    "unasked": repeat.is_likely,
+                    "open": bool(repeat.unmatched),
+                    "at": edit.start_byte,
+                }
+            )
+        return shown
 
     def _list(self, before: bytes, state: bytes, seen: int, is_right: Callable[..., bool]) -> list[Row]:
         """The rows that the weights are fitted on."""
@@ -187,11 +234,12 @@ class Commit:
             return []
         change, trees = read
         places = find_places(change)
-        return [
-            {"right": is_right(place.span, place.text), "at": place.tokens[0] - change.new_span[0]}
-            | {"features": describe(change, place, places, trees) | {"seen": float(seen)}}
-            for place in places
-        ]
+        rows = []
+        for place in places:
+            features = {**describe(change, place, places, trees), "seen": float(seen)}
+            offset = place.tokens[0] - change.new_span[0]
+            rows.append({"right": is_right(place.span, place.text), "at": offset, "features": features})
+        return rows
 
 
 def load(path: Path) -> list[Row]:
@@ -201,24 +249,28 @@ def load(path: Path) -> list[Row]:
 
 def report(path: Path) -> None:
     rows = load(path)
-    once, twice = [row for row in rows if not row["seen"]], [row for row in rows if row["seen"]]
-    print(f"{len(once)} edits, {sum(bool(row['like']) for row in once)} of which repeat in their file")
-    for name, some, key in (
-        ("asked for, after an edit that repeats", [row for row in once if row["like"]], None),
+    once = [row for row in rows if not row["seen"]]
+    twice = [row for row in rows if row["seen"]]
+    repeated = [row for row in once if row["like"]]
+    print(f"{len(once)} edits, {len(repeated)} of which repeat in their file")
+    for name, chosen, key in (
+        ("asked for, after an edit that repeats", repeated, None),
         ("asked for, after any edit", once, None),
         ("unasked, after the same edit twice", twice, "unasked"),
         ("first of them", twice, "first"),
     ):
-        counted = [count(row, key) for row in some]
-        print(f"{name}: {len(some)} edits; " + "; ".join(f"{word} {ratio}" for word, ratio in rate(counted)))
+        rates = [f"{word} {ratio}" for word, ratio in rate([count(row, key) for row in chosen])]
+        print(f"{name}: {len(chosen)} edits; {'; '.join(rates)}")
 
 
 def count(row: Row, key: str | None) -> tuple[int, int, int]:
     """The numbers of right proposals, of all proposals, and of edits to find."""
-    shown = [each for each in row["shown"] if not each["open"] and (key is None or each["unasked"])]
+    shown = [proposal for proposal in row["shown"] if not proposal["open"]]
+    if key is not None:
+        shown = [proposal for proposal in shown if proposal["unasked"]]
     if key == "first":
-        shown = sorted(shown, key=lambda each: each["at"])[:1]
-    return sum(each["right"] for each in shown), len(shown), row["like"]
+        shown = sorted(shown, key=lambda proposal: proposal["at"])[:1]
+    return sum(proposal["right"] for proposal in shown), len(shown), row["like"]
 
 
 def rate(counted: list[tuple[int, int, int]]) -> Iterator[tuple[str, str]]:
@@ -245,19 +297,25 @@ def fit(path: Path) -> None:
     print({name: round(float(weight), 2) for name, weight in zip([*names, "bias"], weights, strict=True)})
     judged = list(leave_out(rows, names))
     for least in (0.6, 0.65, 0.7, 0.75, 0.8):
-        shown = [likely for row in judged if (likely := [place for place, certainty in row if certainty >= least])]
-        every, first = (
-            [place for row in shown for place in row],
-            [min(row, key=lambda each: each["at"]) for row in shown],
-        )
-        right = [f"{sum(place['right'] for place in some)} of {len(some)}" for some in (every, first)]
-        print(f"{least}: right are {right[0]}, of the first ones {right[1]}")
+        every: list[Row] = []
+        first: list[Row] = []
+        for row in judged:
+            likely = [place for place, certainty in row if certainty >= least]
+            if likely:
+                every += likely
+                first.append(min(likely, key=lambda place: place["at"]))
+        print(f"{least}: right are {tell_right(every)}, of the first ones {tell_right(first)}")
+
+
+def tell_right(places: list[Row]) -> str:
+    return f"{sum(place['right'] for place in places)} of {len(places)}"
 
 
 def leave_out(rows: list[Row], names: list[str]) -> Iterator[list[tuple[Row, float]]]:
     """The places after the same edit twice, scored by weights fitted on other repositories."""
     repos = sorted({row["repo"] for row in rows})
-    for left in (repos[number::FOLDS] for number in range(FOLDS)):
+    for number in range(FOLDS):
+        left = repos[number::FOLDS]
         weights = solve([row for row in rows if row["repo"] not in left], names)
         for row in rows:
             if row["repo"] in left and row["seen"]:
@@ -276,15 +334,20 @@ def list_features(place: Row, names: list[str]) -> list[float]:
 
 def solve(rows: list[Row], names: list[str]) -> np.ndarray[Any, Any]:
     """Logistic regression over the places after the change; those of a file with many places count less."""
-    places = [(place, len(row["places"]) ** -0.5) for row in rows for place in list_behind(row)]
-    x = np.array([list_features(place, names) for place, _ in places])
-    y, w = np.array([place["right"] for place, _ in places], float), np.array([weight for _, weight in places])
+    features, right, counts = [], [], []
+    for row in rows:
+        for place in list_behind(row):
+            features.append(list_features(place, names))
+            right.append(place["right"])
+            counts.append(len(row["places"]) ** -0.5)
+    x, y, w = np.array(features), np.array(right, float), np.array(counts)
     weights = np.zeros(len(names) + 1)
     free = np.array([*[2.0] * len(names), 0])
     for _ in range(40):
         p = 1 / (1 + np.exp(-x @ weights))
         slope = x.T @ (w * (p - y)) + free * weights
-        weights -= np.linalg.solve((x * (w * p * (1 - p))[:, None]).T @ x + np.diag(free + 1e-9), slope)
+        curvature = (x * (w * p * (1 - p))[:, None]).T @ x + np.diag(free + 1e-9)
+        weights -= np.linalg.solve(curvature, slope)
     return weights
 
 
@@ -297,5 +360,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.what == "record":
         record(arguments.file, arguments.repositories, arguments.most)
+    elif arguments.what == "report":
+        report(arguments.file)
     else:
-        (report if arguments.what == "report" else fit)(arguments.file)
+        fit(arguments.file)

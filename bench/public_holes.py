@@ -76,7 +76,7 @@ class Found:
 def read_nodes(document: Document) -> list[Found]:
     """Every function-like node that the grammar knows and that holds no error."""
     assert document.language is not None
-    types, found = NODE_TYPES[document.language], []
+    types, functions = NODE_TYPES[document.language], []
     language, source = get_language(document.language), document.source
     if language.read_within is not None:
         language, source = get_language("typescript"), read_scripts(source)
@@ -85,9 +85,9 @@ def read_nodes(document: Document) -> list[Found]:
         node = pending.pop()
         body = node.child_by_field_name("body")
         if node.type in types and body is not None and not node.has_error:
-            found.append(_without_braces(node, body))
+            functions.append(_without_braces(node, body))
         pending.extend(node.children)
-    return found
+    return functions
 
 
 class _Scripts(HTMLParser):
@@ -108,7 +108,9 @@ class _Scripts(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         line, column = self.getpos()
-        for number, part in enumerate(data.splitlines(keepends=True) if self._inside else ()):
+        if not self._inside:
+            return
+        for number, part in enumerate(data.splitlines(keepends=True)):
             start = 0 if number else column
             row = self.text[line - 1 + number]
             self.text[line - 1 + number] = row[:start] + part + row[start + len(part) :]
@@ -120,15 +122,17 @@ def read_scripts(source: bytes) -> bytes:
 
 def _without_braces(node: tree_sitter.Node, body: tree_sitter.Node) -> Found:
     has_braces = bool(body.children) and body.children[0].type == "{" and body.children[-1].type == "}"
-    edge = 1 if has_braces else 0
+    edge = int(has_braces)
     is_expression = not has_braces and body.type != "block"
-    start = node.parent.start_byte if node.parent and node.parent.type == "decorated_definition" else node.start_byte
-    return Found(start, (body.start_byte + edge, body.end_byte - edge), is_expression)
+    whole = node
+    if node.parent and node.parent.type == "decorated_definition":
+        whole = node.parent
+    return Found(whole.start_byte, (body.start_byte + edge, body.end_byte - edge), is_expression)
 
 
 def read_braces(source: bytes) -> list[Found]:
     """Function bodies of C and C++, by the text before their braces; reads one branch of preprocessor conditions."""
-    found: list[Found] = []
+    functions: list[Found] = []
     opened: list[tuple[int, int, bool]] = []
     head, skipped = 0, 0
     branches: list[bool] = []
@@ -146,10 +150,10 @@ def read_braces(source: bytes) -> list[Found]:
         elif text == b"}" and opened:
             first, start, is_one = opened.pop()
             if is_one:
-                found.append(Found(first, (start, token.start())))
+                functions.append(Found(first, (start, token.start())))
         if text in b"{};":
             head = token.end()
-    return found if not opened else []
+    return functions if not opened else []
 
 
 def _branch(text: bytes, branches: list[bool], skipped: int) -> int:
@@ -206,7 +210,7 @@ def _find_opening(text: bytes) -> int | None:
 def own_offset(source: bytes, function: Found, others: list[Found]) -> int | None:
     """The offset of the first code in the body's first line without code of an inner or outer function."""
     start, end = function.body
-    inner = [(each.start, each.body[1]) for each in others if start <= each.body[0] and each.body[1] <= end]
+    inner = [(other.start, other.body[1]) for other in others if start <= other.body[0] and other.body[1] <= end]
     inner = [(_line_start(source, a), b) for a, b in inner if (a, b) != (function.start, end)]
     for match in re.finditer(rb"\S", source[start:end]):
         offset = start + match.start()
@@ -246,8 +250,10 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
             continue
         try:
             hole = body_at(document, document.to_data(offset))
-            verdict = "wrong" if not is_right(document, hole, function) else "right"
-            if verdict == "right" and hole.start_byte < hole.end_byte and not comes_back(document, hole):
+            verdict = "right"
+            if not is_right(document, hole, function):
+                verdict = "wrong"
+            elif hole.start_byte < hole.end_byte and not comes_back(document, hole):
                 verdict = "not back"
         except MidfillError as error:
             verdict = "none" if error.code == "no_hole" else error.code
@@ -256,8 +262,9 @@ def judge(document: Document, functions: list[Found], sample: list[Found]) -> It
 
 def find_sources(folder: Path) -> Iterator[Document]:
     for path in sorted(folder.rglob("*")):
-        named = find_language(path) if not any(part in SKIPPED for part in path.relative_to(folder).parts) else None
-        if named and path.is_file() and path.stat().st_size <= LARGEST_BYTES:
+        if not find_language(path) or any(part in SKIPPED for part in path.relative_to(folder).parts):
+            continue
+        if path.is_file() and path.stat().st_size <= LARGEST_BYTES:
             try:
                 document = Document.read(path)
                 if not document.name.endswith((".min.js", ".d.ts")):
@@ -267,8 +274,9 @@ def find_sources(folder: Path) -> Iterator[Document]:
 
 
 def read_functions(document: Document) -> list[Found]:
-    by_braces = document.language in BY_BRACES
-    return read_braces(document.source) if by_braces else read_nodes(document)
+    if document.language in BY_BRACES:
+        return read_braces(document.source)
+    return read_nodes(document)
 
 
 def count_repository(folder: Path, most: int, show: bool) -> dict[str, Counter[str]]:

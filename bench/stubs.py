@@ -50,10 +50,10 @@ def replace_body(hole: Hole, text: str) -> Edit:
 
 def finds_planted(path: Path, head: int, placeholder: str) -> bool:
     document = Document.read(path)
-    function = next(each for each in outline(document).functions if each.head == head)
+    function = next(candidate for candidate in outline(document).functions if candidate.head == head)
     edit = replace_body(body_hole(document, function), placeholder)
     planted = Document(Patch.of([edit]).apply(document.data), document.language, path)
-    return any(each.head == head and is_stub(planted, each) for each in outline(planted).functions)
+    return any(candidate.head == head and is_stub(planted, candidate) for candidate in outline(planted).functions)
 
 
 def main() -> None:

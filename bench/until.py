@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,16 +28,17 @@ from typing import Final
 
 from tests.refactor.real_repositories import fetch
 
+from bench.quality.engine import running_engine
 from bench.stubs import replace_body
 from midfill_infill.context.neighbors import is_test
 from midfill_infill.context.references import find_references
 from midfill_infill.engines.client import EngineClient
-from midfill_infill.engines.supervise import EngineSettings, ensure_engine
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.repository.roots import find_repository
 from midfill_infill.sandbox.command import read_command
 from midfill_infill.syntax.bodies import body_hole
+from midfill_infill.syntax.captures import Function
 from midfill_infill.syntax.holes import find_stubs
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
@@ -48,6 +49,8 @@ from midfill_infill.until.trying import Tried, Try
 
 AT: Final = (1, 5, 20)
 STUB: Final = "..."
+MOST_LINES: Final = 8  # of a body that becomes a stub
+MOST_TESTS: Final = 4  # files that name its function
 PYTEST: Final = f"{sys.executable} -m pytest -q -p no:cacheprovider"
 
 
@@ -74,19 +77,17 @@ class Result:
 
 def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, num_tries: int) -> Result:
     """Fills the only stub of a file until `shown` passes; runs `hidden` for the fill that passed and the greedy one."""
-    result, began_s = Result(name), time.perf_counter()
+    result = Result(name, has_hidden=bool(hidden))
+    began_s = time.perf_counter()
     document = Document.read(path)
     holes = find_stubs(document)
     options = Options(references=find_references(document, path))
-    root = path.parent
-    while not (root / ".git").exists():
-        root = root.parent
-    command = read_command(shown, 120)
-    with open_lab(document, path, command, root) as lab:
+    root = next(folder for folder in path.parents if (folder / ".git").exists())
+    with open_lab(document, path, read_command(shown, 120), root) as lab:
+        examples = lab.find_examples(holes)
         tried: Tried | None = None
-        make = partial(fill, client=client)
         try:
-            with closing(lab.fill(lab.find_examples(holes), options, make, num_tries)) as events:
+            with closing(lab.fill(examples, options, partial(fill, client=client), num_tries)) as events:
                 for event in events:
                     if isinstance(event, Try):
                         result.first_s = result.first_s or time.perf_counter() - began_s - event.ran.seconds
@@ -99,20 +100,16 @@ def solve(name: str, path: Path, hidden: str, shown: str, client: EngineClient, 
             return result
         assert tried is not None
         result.seconds = time.perf_counter() - began_s
-        greedy = _last(fill(document, holes, options, client))
+        *_, greedy = fill(document, holes, options, client)
+        assert isinstance(greedy, Filled)
         result.greedy = lab.runner.run(lab._files(greedy.patch)).is_good
         result.num_tries = len(tried.tries)
-        result.solved_at = tried.best.number if tried.passed and tried.best else 0
-        result.has_hidden = bool(hidden)
-        result.hidden = bool(result.solved_at) and bool(hidden) and _passes(lab, hidden, tried.filled.patch)
-        result.greedy_hidden = result.greedy and bool(hidden) and _passes(lab, hidden, greedy.patch)
+        if tried.passed and tried.best:
+            result.solved_at = tried.best.number
+        if hidden:
+            result.hidden = bool(result.solved_at) and _passes(lab, hidden, tried.filled.patch)
+            result.greedy_hidden = result.greedy and _passes(lab, hidden, greedy.patch)
     return result
-
-
-def _last(events: Iterator[object]) -> Filled:
-    *_, last = events
-    assert isinstance(last, Filled)
-    return last
 
 
 def _passes(lab: Lab, line: str, patch: Patch) -> bool:
@@ -122,10 +119,11 @@ def _passes(lab: Lab, line: str, patch: Patch) -> bool:
 
 def read_mbpp(suite: Path, limit: int) -> Iterator[tuple[str, str, list[str]]]:
     """Programs with a stub for the body of their only function, and their assertions."""
-    seen = set[str]()
+    groups: set[str] = set()
     with gzip.open(suite, "rt") as lines:
         for task in map(json.loads, lines):
-            if task["split"] != "validation" or task["group"] in seen or len(seen) >= limit:
+            group = task["group"]
+            if task["split"] != "validation" or group in groups or len(groups) >= limit:
                 continue
             program = task["prefix"] + task["middle"] + task["suffix"]
             tests = [line for line in task["program_tail"].splitlines() if line.startswith("assert ")]
@@ -133,10 +131,14 @@ def read_mbpp(suite: Path, limit: int) -> Iterator[tuple[str, str, list[str]]]:
             functions = outline(document).functions
             if len(functions) != 1 or len(tests) < 2:
                 continue
-            seen.add(task["group"])
-            hole = body_hole(document, functions[0])
-            edit = replace_body(hole, STUB)
-            yield f"mbpp/{task['group']}", Patch.of([edit]).apply(document.data).decode(), tests
+            groups.add(group)
+            yield f"mbpp/{group}", leave_stub(document, functions[0]).decode(), tests
+
+
+def leave_stub(document: Document, function: Function) -> bytes:
+    """The file with a stub for the function's body."""
+    edit = replace_body(body_hole(document, function), STUB)
+    return Patch.of([edit]).apply(document.data)
 
 
 def run_mbpp(suite: Path, limit: int, client: EngineClient, num_tries: int) -> Iterator[Result]:
@@ -157,37 +159,53 @@ def run_packages(names: Sequence[str], each: int, client: EngineClient, num_trie
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             root = fetch(name, Path(folder))
             num_asked = 0
-            for function, path, original, source, tests in _plant(root):
-                path.write_bytes(source)
-                shown, hidden = _split(root, tests)
+            for planted in _plant(root):
+                planted.path.write_bytes(planted.source)
+                shown, hidden = _split(root, planted.tests)
                 if shown:
                     num_asked += 1
                     rest = f"{PYTEST} {hidden}" if hidden else ""
-                    yield solve(f"{name} {function}", path, rest, f"{PYTEST} {shown}", client, num_tries)
-                path.write_bytes(original)
+                    title = f"{name} {planted.function}"
+                    yield solve(title, planted.path, rest, f"{PYTEST} {shown}", client, num_tries)
+                planted.path.write_bytes(planted.original)
                 if num_asked == each:
                     break
 
 
-def _plant(root: Path) -> Iterator[tuple[str, Path, bytes, bytes, list[Path]]]:
-    """Random functions of the package, with their files and the tests that name them."""
-    tests, found = ReachingTests(find_repository(root)), []
+@dataclass(frozen=True)
+class Planted:
+    """A function of a file whose body became a stub in `source`, and the tests that name it."""
+
+    function: str
+    path: Path
+    original: bytes
+    source: bytes
+    tests: list[Path]
+
+
+def _plant(root: Path) -> Iterator[Planted]:
+    """Random functions of the package."""
+    tests = ReachingTests(find_repository(root))
+    candidates: list[Planted] = []
     for path in sorted(root.rglob("*.py")):
         if is_test(path) or "test" in path.relative_to(root).parts[0] or path.name in ("setup.py", "conftest.py"):
             continue
         document = Document.read(path)
-        names = [function.name for function in outline(document).functions]
-        for function in outline(document).functions:
+        functions = outline(document).functions
+        names = [function.name for function in functions]
+        for function in functions:
+            if not function.name or names.count(function.name) > 1:
+                continue
             hole = body_hole(document, function)
-            lines = document.data[hole.start_byte : hole.end_byte].count(b"\n") + 1
-            naming = tests.find(path, function.name) if function.name else []
-            if function.name and names.count(function.name) == 1 and 1 <= lines <= 8 and 0 < len(naming) <= 4:
-                edit = replace_body(hole, STUB)
-                found.append((function.name, path, document.data, Patch.of([edit]).apply(document.data), naming))
-    random.Random(0).shuffle(found)
-    for name, path, original, source, naming in found:
-        if len(find_stubs(Document(source, "python", path))) == 1:
-            yield name, path, original, source, naming
+            num_lines = document.data[hole.start_byte : hole.end_byte].count(b"\n") + 1
+            naming = tests.find(path, function.name)
+            if num_lines <= MOST_LINES and 0 < len(naming) <= MOST_TESTS:
+                source = leave_stub(document, function)
+                candidates.append(Planted(function.name, path, document.data, source, naming))
+    random.Random(0).shuffle(candidates)
+    for planted in candidates:
+        if len(find_stubs(Document(planted.source, "python", planted.path))) == 1:
+            yield planted
 
 
 def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
@@ -196,11 +214,15 @@ def _split(root: Path, tests: Sequence[Path]) -> tuple[str, str]:
     words = [*PYTEST.split(), "-rfE", "--tb=no", "-W", "ignore", *files]
     source = root / "src" if (root / "src").is_dir() else root
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
-    said = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=300).stdout
-    lines = [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    failing = [line.split(" ", 1)[1].split(" - ")[0] for line in lines]
-    plain = [test for test in dict.fromkeys(failing) if " " not in test and "::" in test]
-    return " ".join(f"'{test}'" for test in plain[::2][:20]), " ".join(f"'{test}'" for test in plain[1::2][:20])
+    output = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=300).stdout
+    failing: dict[str, None] = {}
+    for line in output.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            test = line.split(" ", 1)[1].split(" - ")[0]
+            if " " not in test and "::" in test:
+                failing[test] = None
+    quoted = [f"'{test}'" for test in failing]
+    return " ".join(quoted[::2][:20]), " ".join(quoted[1::2][:20])
 
 
 def measure_warm() -> str:
@@ -218,26 +240,35 @@ def measure_warm() -> str:
             files = lab._files(Patch(()))
             warm = [lab.runner.run(files) for _ in range(10)]
             cold = [lab.runner.run(files, cold=True) for _ in range(10)]
-        middle, slowest = sorted(run.seconds for run in warm)[5], max(run.seconds for run in warm)
-        again = sorted(run.seconds for run in cold)[5]
-        return f"warm {middle:.2f} s (slowest {slowest:.2f}), cold {again:.2f} s"
+        warm_s = sorted(run.seconds for run in warm)
+        cold_s = sorted(run.seconds for run in cold)
+        return f"warm {warm_s[5]:.2f} s (slowest {warm_s[-1]:.2f}), cold {cold_s[5]:.2f} s"
 
 
 def report(results: Sequence[Result]) -> str:
     """A row of the table in docs/until.md."""
-    asked = [each for each in results if not each.refused]
+    asked = [result for result in results if not result.refused]
     total = max(1, len(asked))
-    shares = [sum(each.greedy for each in asked), *(sum(0 < each.solved_at <= at for each in asked) for at in AT)]
-    solved = [each for each in asked if each.solved_at and each.has_hidden]
-    wrong = sum(not each.hidden for each in solved)
-    tries = max(1, sum(each.num_tries for each in asked))
-    seconds = sum(each.run_seconds for each in asked) / tries
-    first = sum(each.first_s for each in asked) / total
-    rest = sum(each.seconds - each.run_seconds for each in asked) / total
-    cells = [f"{100 * share / total:.1f}" for share in shares]
-    right = f"{sum(each.greedy_hidden for each in asked)} / {sum(each.hidden for each in solved)}"
-    last = [right, f"{wrong} of {len(solved)}", f"{seconds:.2f} s", f"{first:.1f} s", f"{rest:.1f} s"]
-    return f"| {len(asked)} | {' | '.join([*cells, *last])} |"
+    solved = [result for result in asked if result.solved_at and result.has_hidden]
+    num_right_greedy = sum(result.greedy_hidden for result in asked)
+    num_right = sum(result.hidden for result in solved)
+    num_tries = max(1, sum(result.num_tries for result in asked))
+    run_s = sum(result.run_seconds for result in asked)
+    engine_s = sum(result.seconds - result.run_seconds for result in asked)
+    first_s = sum(result.first_s for result in asked)
+    counts = [sum(result.greedy for result in asked)]
+    for at in AT:
+        counts.append(sum(0 < result.solved_at <= at for result in asked))
+    cells = [
+        str(len(asked)),
+        *(f"{100 * count / total:.1f}" for count in counts),
+        f"{num_right_greedy} / {num_right}",
+        f"{len(solved) - num_right} of {len(solved)}",
+        f"{run_s / num_tries:.2f} s",
+        f"{first_s / total:.1f} s",
+        f"{engine_s / total:.1f} s",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -252,21 +283,24 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "warm":
         return print(measure_warm())
-    endpoint = ensure_engine(EngineSettings(model=options.model), lambda said: print(said, file=sys.stderr))
+    if not options.names:
+        parser.error("name a suite, or packages as NAME==VERSION")
     results: list[Result] = []
-    with EngineClient(endpoint) as client:
-        runs = (
-            run_mbpp(Path(options.names[0]), options.limit, client, options.tries)
-            if options.what == "mbpp"
-            else run_packages(options.names, options.each, client, options.tries)
-        )
+    with ExitStack() as stack:
+        records = stack.enter_context(options.out.open("w", encoding="utf-8")) if options.out else None
+        client = stack.enter_context(EngineClient(stack.enter_context(running_engine(options.model))))
+        if options.what == "mbpp":
+            runs = run_mbpp(Path(options.names[0]), options.limit, client, options.tries)
+        else:
+            runs = run_packages(options.names, options.each, client, options.tries)
         for result in runs:
             results.append(result)
-            told = f"solved at {result.solved_at}" if result.solved_at else result.refused or "not solved"
-            print(f"{result.name}: {told}, {result.num_tries} tries, {result.seconds:.1f} s", file=sys.stderr)
-            if options.out:
-                with options.out.open("a") as file:
-                    file.write(json.dumps(asdict(result)) + "\n")
+            outcome = result.refused or "not solved"
+            if result.solved_at:
+                outcome = f"solved at {result.solved_at}"
+            print(f"{result.name}: {outcome}, {result.num_tries} tries, {result.seconds:.1f} s", file=sys.stderr)
+            if records:
+                print(json.dumps(asdict(result)), file=records, flush=True)
     print("| functions | greedy | at 1 | at 5 | at 20 | right (greedy / until) | passes shown, fails hidden | s a try |"
           " CPU s a try | engine s a function |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|")

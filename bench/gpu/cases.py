@@ -21,6 +21,7 @@ from midfill_kernels.rotary import Heads, norm_rotate_store, rotary_tables
 
 Make = Callable[[], dict[str, Call]]
 OURS: Final = "ours"
+TOY_ROWS: Final[tuple[int, ...]] = (5,)
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,14 @@ class Case:
 
 def cached_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """G10, G11: one editor behind a long context, and sixteen mixed gaps."""
-    shapes = {"7B": Heads(28, 4, 128), "8B": Heads(32, 32, 128)} if not toy else {"toy": Heads(4, 2, 16)}
-    mixes: dict[str, list[tuple[int, int]]] = {"1 x 64 behind 40": [(16, 40)]} if toy else {
+    shapes = {"7B": Heads(28, 4, 128), "8B": Heads(32, 32, 128)}
+    mixes = {
         "1 x 64 behind 2048": [(64, 2048)],
         "1 x 64 behind 8192": [(64, 8192)],
         "16 mixed": [(32 + 16 * index, 512 + 384 * (index % 8)) for index in range(16)],
-    }  # fmt: skip
+    }
+    if toy:
+        shapes, mixes = {"toy": Heads(4, 2, 16)}, {"1 x 64 behind 40": [(16, 40)]}
     for name, heads in shapes.items():
         for label, mix in mixes.items():
             yield _gap_case(name, heads, label, mix, device)
@@ -115,9 +118,13 @@ def _flex(queries: list[Tensor], joined: list[list[Tensor]]) -> Call:
 
 def head_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """G13, G14: the vocabulary product with what a sampler needs of it."""
-    width, vocabulary = (64, 200) if toy else (3584, 152_064)
+    width, vocabulary = 3584, 152_064
+    row_counts: tuple[int, ...] = (16, 64, 128, 256, 1024)
+    if toy:
+        width, vocabulary = 64, 200
+        row_counts = TOY_ROWS
     dtype = choose_dtype(device)
-    for rows in (5,) if toy else (16, 64, 128, 256, 1024):
+    for rows in row_counts:
 
         def make(rows: int = rows) -> dict[str, Call]:
             x = torch.randn(rows, width, device=device, dtype=dtype)
@@ -145,12 +152,18 @@ def choose_plainly(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def matmul_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """The four products of a layer."""
-    shapes = {"out": (128, 256)} if toy else {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)}
+    shapes = {"qkv": (4608, 3584), "out": (3584, 3584), "down": (3584, 18944)}
+    gated = (2 * 18944, 3584)
+    row_counts: tuple[int, ...] = (16, 64, 128, 256, 512)
+    gated_counts: tuple[int, ...] = (16, 64, 256)
+    if toy:
+        shapes, gated = {"out": (128, 256)}, (2 * 128, 128)
+        row_counts = gated_counts = TOY_ROWS
     for name, shape in shapes.items():
-        for rows in (5,) if toy else (16, 64, 128, 256, 512):
+        for rows in row_counts:
             yield _matmul_case(name, shape, rows, device)
-    for rows in (5,) if toy else (16, 64, 256):
-        yield _gated_case((2 * 128, 128) if toy else (2 * 18944, 3584), rows, device)
+    for rows in gated_counts:
+        yield _gated_case(gated, rows, device)
 
 
 def _matmul_case(name: str, shape: tuple[int, int], rows: int, device: torch.device) -> Case:
@@ -185,8 +198,10 @@ def _gate_plainly(joint: Tensor) -> Tensor:
 
 def small_cases(device: torch.device, toy: bool) -> Iterator[Case]:
     """The operators between the products: little work, dominated by launches and passes over memory."""
-    dtype, rows = choose_dtype(device), 5 if toy else 256
-    dim, heads = (64, Heads(4, 2, 16)) if toy else (3584, Heads(28, 4, 128))
+    dtype = choose_dtype(device)
+    rows, dim, heads = 256, 3584, Heads(28, 4, 128)
+    if toy:
+        (rows,), dim, heads = TOY_ROWS, 64, Heads(4, 2, 16)
 
     def make_norm() -> dict[str, Call]:
         parts = torch.randn(4, rows, dim, device=device)

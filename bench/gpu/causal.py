@@ -27,10 +27,11 @@ from rich.table import Table
 from tests.engine import tiny
 from tests.engine.in_process import complete
 
-from bench.gpu.serving import make_model
+from bench.gpu.cases import choose_dtype
+from bench.gpu.serving import make_model, times_as_fast
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, choose_device, describe, note_toy, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.caches.stores import PrefixStore
 from midfill_engine.causal import branches
@@ -54,7 +55,6 @@ from midfill_engine.wire import (
     Stats,
     TextSegment,
 )
-from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
     "test_fused_branches.py",
@@ -125,8 +125,8 @@ def open_runtimes(device: torch.device, shape: str) -> tuple[dict[str, Runtime],
     if shape == SHAPE and SMOLLM2.is_here:
         plain, name = load_runtime(SMOLLM2.name, device.type, "torch"), SMOLLM2.name
     else:
-        family, dtype = FAMILIES.find("causal"), torch.bfloat16 if device.type == "cuda" else torch.float32
-        loaded = make_model(FAMILIES.find("dream"), SHAPES[shape], 4096, device, dtype)
+        family = FAMILIES.find("causal")
+        loaded = make_model(FAMILIES.find("dream"), SHAPES[shape], 4096, device, choose_dtype(device))
         with tempfile.TemporaryDirectory() as folder:
             tiny.make_random(Path(folder), family)
             files = checkpoints.load(CheckpointFiles(Path(folder)), family).files
@@ -168,7 +168,7 @@ async def write_body(runtime: Runtime, sizes: Sizes, request: InfillRequest) -> 
     paths, logs = await beam.open([(token, *first) for token in encode("abcdef")])
     num_passes, scores = sizes.body // 2, list(logs[:, None])
     for _ in range(num_passes):
-        guesses = [(int(each[-1].argmax()),) for each in scores]
+        guesses = [(int(rows[-1].argmax()),) for rows in scores]
         paths = [path.add(guess[0], 0.0) for path, guess in zip(paths, guesses, strict=True)]
         paths, scores = await beam.read(paths, guesses)
     await beam.follow(paths, [encode(AFTER)[:30]] * len(paths))
@@ -189,7 +189,8 @@ def serve(
             print(f"a fill failed: {event}", file=sys.stderr)
         if isinstance(event, InfillResponse | Exception):
             took.append(time.perf_counter() - started)
-            answers.extend([event] if isinstance(event, InfillResponse) else [])
+            if isinstance(event, InfillResponse):
+                answers.append(event)
             ended.release()
 
     try:
@@ -232,13 +233,13 @@ def run_scene(runtime: Runtime, operators: str, scene: str, sizes: Sizes, togeth
 
 def add_shares(runtimes: dict[str, Runtime], sizes: Sizes, fills: Sequence[FillResult]) -> list[FillResult]:
     """The results, with the share of the GPU where so few kernels start that counting them takes seconds."""
-    found = []
-    for one in fills:
-        runtime = runtimes[one.operators]
-        if one.together == 1 or (one.together <= 8 and runtime.reads_stacks):
-            one = replace(one, gpu_share=share_of_gpu(open_scene(runtime, one.scene, sizes, one.together)))
-        found.append(one)
-    return found
+    results = []
+    for result in fills:
+        runtime = runtimes[result.operators]
+        if result.together == 1 or (result.together <= 8 and runtime.reads_stacks):
+            result = replace(result, gpu_share=share_of_gpu(open_scene(runtime, result.scene, sizes, result.together)))
+        results.append(result)
+    return results
 
 
 def share_of_gpu(call: Callable[[], tuple[float, Any, Any]]) -> float:
@@ -296,30 +297,34 @@ def only(passes: Sequence[Any]) -> Pass:
 
 def measure_passes(runtime: Runtime, operators: str, sizes: Sizes) -> list[PassResult]:
     """Each pass by itself, and behind what its numbers are used for; with kernels also its graph alone."""
-    found = []
+    results = []
     for name, step, use in lay_passes(runtime, sizes):
         run_s = time_call(lambda step=step: runtime.run([step]), runtime.device, sizes.repeats)  # type: ignore[misc]
         used_s = time_call(lambda step=step, use=use: use(*runtime.run([step])), runtime.device, sizes.repeats)  # type: ignore[misc]
-        graph = runtime.fused.branches.graph_of(len(step.ids)) if runtime.fused is not None else None
-        graph_s = None if graph is None else time_call(graph.replay, runtime.device, sizes.repeats)
-        past = step.attention_mask.shape[1] - len(step.ids) if step.attention_mask is not None else 0
-        past += 0 if step.stacks is None else step.stacks.past.shape[3]
-        found.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
-    return found
+        graph_s = None
+        if runtime.fused is not None and (graph := runtime.fused.branches.graph_of(len(step.ids))) is not None:
+            graph_s = time_call(graph.replay, runtime.device, sizes.repeats)
+        past = 0
+        if step.attention_mask is not None:
+            past += step.attention_mask.shape[1] - len(step.ids)
+        if step.stacks is not None:
+            past += step.stacks.past.shape[3]
+        results.append(PassResult(name, operators, len(step.ids), past, run_s, used_s, graph_s))
+    return results
 
 
 def measure_fills(runtimes: dict[str, Runtime], sizes: Sizes, until_s: float) -> tuple[list[FillResult], list[str]]:
     """The scenes in turn with kernels and with torch, as many as begin in time; and the names of the others."""
-    found, left = list[FillResult](), list[str]()
+    results, left = list[FillResult](), list[str]()
     for together in sizes.together:
         for scene in ("line, warm", "line, cold", "body"):
             for operators, runtime in reversed(runtimes.items()):
-                if found and time.perf_counter() > until_s:
+                if results and time.perf_counter() > until_s:
                     left.append(f"{scene}, {together} at once, {operators}")
                     continue
                 repeats = 3 if together == 1 and sizes != TOY else 1
-                found.append(run_scene(runtime, operators, scene, sizes, together, repeats))
-    return found, left
+                results.append(run_scene(runtime, operators, scene, sizes, together, repeats))
+    return results, left
 
 
 def ms(seconds: float | None) -> str:
@@ -333,28 +338,29 @@ def draw_tables(record: dict[str, Any], title: str) -> list[Table]:
         passes.add_row(*sizes, ms(one.run_s), ms(one.used_s), ms(one.graph_s))
     fills = Table("fill", "operators", "at once", "all, ms", "median, ms", "forwards", "GPU works", "times torch")
     for one in record["fills"]:
-        same = (each for each in record["fills"] if (each.scene, each.together) == (one.scene, one.together))
-        plain = next((each.all_s for each in same if each.operators == "torch"), None)
-        times = "" if plain is None else f"{plain / one.all_s:.2f}"
+        same = (other for other in record["fills"] if (other.scene, other.together) == (one.scene, one.together))
+        plain = next((other.all_s for other in same if other.operators == "torch"), None)
         share = "" if one.gpu_share is None else f"{one.gpu_share:.0%}"
         cells = (one.scene, one.operators, one.together, ms(one.all_s), ms(one.median_s), f"{one.forwards:.0f}")
-        fills.add_row(*map(str, cells), share, times)
+        fills.add_row(*map(str, cells), share, times_as_fast(plain, one.all_s))
     return [passes, fills]
 
 
 def main(
     seconds: Annotated[float, typer.Option(help="no scene of fills begins later")] = 40.0,
     shape: Annotated[str, typer.Option(help="of random weights; 135M is the default model's")] = SHAPE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Fills and passes of a causal model."""
-    toy = not torch.cuda.is_available()
-    if toy and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
-    red = [] if toy else sorted(find_red(*TESTS))
-    began, sizes = time.perf_counter(), TOY if toy else Sizes()
-    device = torch.device("cpu" if toy else "cuda")
-    runtimes, model = open_runtimes(device, "toy" if toy else shape)
+    device = choose_device()
+    toy = device.type == "cpu"
+    sizes, red = Sizes(), list[str]()
+    if toy:
+        sizes, shape = TOY, "toy"
+    else:
+        red = sorted(find_red(*TESTS))
+    began = time.perf_counter()
+    runtimes, model = open_runtimes(device, shape)
     if red:
         del runtimes["kernels"]
     passes = [one for name, runtime in runtimes.items() for one in measure_passes(runtime, name, sizes)]
@@ -363,16 +369,16 @@ def main(
     record |= {"passes": passes, "fills": fills, "left": left, "red": red}
     if json_file is not None:
         write_record(json_file, record)  # the profiler may end the process
-    record["fills"] = fills if toy else add_shares(runtimes, sizes, fills)
-    note = " (interpreted: times mean nothing)" if toy else ""
-    for table in draw_tables(record, f"{record['machine']['device']}, {model}{note}"):
+    if not toy:
+        record["fills"] = add_shares(runtimes, sizes, fills)
+    for table in draw_tables(record, f"{record['machine']['device']}, {model}{note_toy(toy)}"):
         Console(width=130).print(table)
     print(*(f"no time was left for: {name}" for name in left), sep="\n")
     if red:
         print(f"kernels: not timed, red are {', '.join(red)}")
     if json_file is not None:
         write_record(json_file, record)
-    sys.exit(1 if red else 0)
+    sys.exit(bool(red))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def main(
     wandering = [" ".join(map(str, place[:2])) for place, orders in sums.items() if len(orders) > 1]
     for place in wandering:
         print(f"{place}: the order of its sums depends on the number of rows")
-    sys.exit(1 if misfits or wandering else 0)
+    sys.exit(bool(misfits or wandering))
 
 
 if __name__ == "__main__":

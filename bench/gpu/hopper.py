@@ -102,12 +102,12 @@ def inspect(name: str, kernel: Any) -> Program:
 def find_sums(ttgir: str) -> tuple[str, ...]:
     """Length and layout of every adding reduction, without its instruction width, which depends on the rows."""
     layouts = dict(re.findall(r"^#(\w+) = (.+)$", ttgir, re.MULTILINE))
-    found = set()
+    sums = set()
     for axis, body, shape, layout in REDUCTION.findall(ttgir):
         if "arith.addf" in body:
             spread = re.sub(r"instrShape = \[.*?\]", "", layouts.get(layout, layout))
-            found.add(f"{shape.split('x')[int(axis)]} over {spread}")
-    return tuple(sorted(found))
+            sums.add(f"{shape.split('x')[int(axis)]} over {spread}")
+    return tuple(sorted(sums))
 
 
 def _dump(cubin: bytes, flag: str) -> str:

@@ -205,9 +205,13 @@ class Hour:
         if self.is_training or time.time() > end_at_s - 30:
             return
         began = (self.run_folder / "log.jsonl").exists()
-        rate = RATE * (0.4 if began else 1.0)  # a run that ended too early may have been too fast
-        options = ["--rate", rate, WAYS[-1] if began else (self.kept / "way").read_text(), "--model", self.model]
-        options += ["--resume"] if (self.run_folder / "snapshot/state.json").exists() else []
+        if began:  # a run that ended too early may have been too fast
+            rate, way = RATE * 0.4, WAYS[-1]
+        else:
+            rate, way = RATE, (self.kept / "way").read_text()
+        options = ["--rate", rate, way, "--model", self.model]
+        if (self.run_folder / "snapshot/state.json").exists():
+            options.append("--resume")
         words = ["training", "train", self.pack, self.run_folder, *self.trainer.split(), "--end-at-s", end_at_s]
         command = [sys.executable, "-P", "-m", *map(str, [*words, *options])]
         with (self.kept / "run.log").open("ab") as log:

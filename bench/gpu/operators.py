@@ -8,7 +8,6 @@ shapes, a few runs, times that mean nothing. A case whose tests fail is not time
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import torch
@@ -19,8 +18,7 @@ from rich.table import Table
 from bench.gpu.cases import CASES, OURS, Case
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.green import find_red
-from bench.measure import MIN_REPEATS, Clock, Timing, describe, write_record
-from midfill_kernels.launch import is_interpreted
+from bench.measure import MIN_REPEATS, Clock, JsonFile, Timing, choose_device, describe, note_toy, write_record
 
 TOY_REPEATS: Final = 3
 COMPILED: Final = ("FlexAttention", "torch.compile")  # rivals that take minutes before they run
@@ -59,14 +57,12 @@ def draw_table(results: list[Result], title: str) -> Table:
 
 def main(
     only: Annotated[list[str] | None, typer.Option(help=f"groups of cases: {', '.join(CASES)}")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
     repeats: Annotated[int, typer.Option(help="timed calls a case on a GPU")] = MIN_REPEATS,
     rivals: Annotated[bool, typer.Option(help="those that torch compiles, too")] = True,
 ) -> None:
     """Measures the ceilings, then every operator as a fraction of them and against torch's best."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu" and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    device = choose_device()
     unknown = set(only or ()) - set(CASES)
     if unknown:
         sys.exit(f"There is no group named {', '.join(sorted(unknown))}; known: {', '.join(CASES)}.")
@@ -90,10 +86,10 @@ def main(
     rates = ", ".join(f"{name} {rate / 1e12:.2f} TFLOP/s" for name, rate in ceilings.product_flops_per_s.items())
     title = f"{facts['device']}: copy {ceilings.copy_bytes_per_s / 1e12:.3f} TB/s, {rates}"
     console = Console(width=150)
-    console.print(draw_table(record["results"], title + (" (interpreted: times mean nothing)" if is_toy else "")))
+    console.print(draw_table(record["results"], title + note_toy(is_toy)))
     for label, tests in record["red"].items():
         console.print(f"{label}: not timed, red are {', '.join(tests)}", markup=False)
-    sys.exit(1 if record["red"] else 0)
+    sys.exit(bool(record["red"]))
 
 
 if __name__ == "__main__":

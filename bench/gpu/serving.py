@@ -24,9 +24,10 @@ from rich.console import Console
 from rich.table import Table
 from tests.engine import tiny
 
+from bench.gpu.cases import choose_dtype
 from bench.gpu.shapes import SHAPES
 from bench.green import find_red
-from bench.measure import describe, write_record
+from bench.measure import JsonFile, choose_device, describe, note_toy, write_record
 from midfill_engine.backends import open_fill
 from midfill_engine.checkpoint_files import CheckpointFiles
 from midfill_engine.families import FAMILIES
@@ -38,7 +39,6 @@ from midfill_engine.models.int4 import Int4Operators
 from midfill_engine.models.transformer import TransformerConfig
 from midfill_engine.scheduling.work import Show, Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, TextSegment
-from midfill_kernels.launch import is_interpreted
 
 TESTS: Final = (
     "test_fused_runner.py",
@@ -84,7 +84,10 @@ def make_model(
         model = Model(changed)
     model = model.to_empty(device=device).to(dtype).eval().requires_grad_(False)
     for parameter in model.parameters():
-        parameter.normal_(std=parameter.shape[-1] ** -0.5) if parameter.dim() > 1 else parameter.fill_(1)
+        if parameter.dim() > 1:
+            parameter.normal_(std=parameter.shape[-1] ** -0.5)
+        else:
+            parameter.fill_(1)
     num_parameters = sum(part.numel() for part in model.parameters())
     return LoadedModel(model, small.tokenizer, changed, num_parameters, small.files)
 
@@ -133,12 +136,12 @@ def measure(
             cache,
             context,
             gap,
-            found[0][3].stats.forwards,
-            statistics.median(sample[0] for sample in found),
-            statistics.median(sample[1] for sample in found),
-            statistics.median(sample[2] for sample in found),
+            of_variant[0][3].stats.forwards,
+            statistics.median(sample[0] for sample in of_variant),
+            statistics.median(sample[1] for sample in of_variant),
+            statistics.median(sample[2] for sample in of_variant),
         )
-        for (operators, cache), found in samples.items()
+        for (operators, cache), of_variant in samples.items()
     ]
 
 
@@ -147,7 +150,7 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
         "operators", "cache", "fill", "first step", "in forwards", "forwards", "tok/s", "times torch", title=title
     )
     for result in results:
-        plain = next((one for one in results if (one.operators, one.cache) == ("torch", result.cache)), None)
+        plain = next((one.fill_s for one in results if (one.operators, one.cache) == ("torch", result.cache)), None)
         table.add_row(
             result.operators,
             result.cache,
@@ -156,9 +159,13 @@ def draw_table(results: list[ServingResult], title: str) -> Table:
             f"{result.forward_s / result.fill_s:.0%}",
             str(result.forwards),
             f"{result.tokens_per_s:.0f}",
-            "" if plain is None else f"{plain.fill_s / result.fill_s:.2f}",
+            times_as_fast(plain, result.fill_s),
         )
     return table
+
+
+def times_as_fast(plain_s: float | None, seconds: float) -> str:
+    return "" if plain_s is None else f"{plain_s / seconds:.2f}"
 
 
 def open_runtime(family: Family, loaded: LoadedModel, name: str, operators: str) -> Runtime:
@@ -178,10 +185,9 @@ def run(
     family: Family, name: str, operators: list[str], caches: list[str], context: int, repeats: int
 ) -> dict[str, Any]:
     """The record of one shape. The runtimes share their weights, but for int4."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    loaded = make_model(family, SHAPES[name], context, device, dtype)
-    runtimes = {each: open_runtime(family, loaded, name, each) for each in operators}
+    device = choose_device()
+    loaded = make_model(family, SHAPES[name], context, device, choose_dtype(device))
+    runtimes = {way: open_runtime(family, loaded, name, way) for way in operators}
     gap = 8 if name.startswith("toy") else GAP
     fills = measure(runtimes, caches, context, gap, repeats)
     return {"machine": describe(device), "family": family.name, "fills": fills}
@@ -193,12 +199,10 @@ def main(
     cache: Annotated[list[str] | None, typer.Option(help="such as none and dual")] = None,
     context: Annotated[int, typer.Option(help="tokens")] = 2048,
     repeats: Annotated[int, typer.Option(help="timed fills of each")] = 20,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Fills of one shape through the engine."""
-    toy = not torch.cuda.is_available()
-    if toy and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the bench run at toy size.")
+    toy = choose_device().type == "cpu"
     has_experts = SHAPES[shape].moe is not None
     chosen = shape
     if toy:
@@ -206,27 +210,23 @@ def main(
     console = Console(width=130)
     red = sorted(find_red(*TESTS))
     timed = FAMILIES.find(family)
-    default_caches = ["none", "dual"] if timed.attention == "bidirectional" else [CACHES_BY_ATTENTION[timed.attention]]
+    default_caches = [CACHES_BY_ATTENTION[timed.attention]]
+    if timed.attention == "bidirectional":
+        default_caches = ["none", "dual"]
     operators = ["torch"]
     if not red:
         operators.append("kernels")
     if not has_experts:  # int4 leaves experts as they are
         operators.append("int4")
-    record = run(
-        timed,
-        chosen,
-        operators,
-        cache or default_caches,
-        40 if toy else context,
-        1 if toy else repeats,
-    )
-    note = " (interpreted: times mean nothing)" if toy else ""
-    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}, {family}{note}"))
+    if toy:
+        context, repeats = 40, 1
+    record = run(timed, chosen, operators, cache or default_caches, context, repeats)
+    console.print(draw_table(record["fills"], f"{record['machine']['device']}, {chosen}, {family}{note_toy(toy)}"))
     if red:
         console.print(f"kernels: not timed, red are {', '.join(red)}", markup=False)
     if json_file is not None:
         write_record(json_file, {**record, "red": red})
-    sys.exit(1 if red else 0)
+    sys.exit(bool(red))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from torch import Tensor
 from bench.gpu.cases import choose_dtype
 from bench.gpu.hopper import compiled
 from bench.green import stop_unless_green
-from bench.measure import Clock, describe, write_record
-from midfill_kernels.launch import is_interpreted
+from bench.measure import Clock, choose_device, describe, write_record
 from midfill_kernels.matmul import SHARED_BYTES, Tile, choose_tile, matmul
 
 WIDTHS: Final[dict[str, dict[str, tuple[int, int]]]] = {
@@ -53,13 +52,13 @@ class Trial:
 def list_tiles(num_rows: int, width: int) -> list[Tile]:
     """Tiles that fit into shared memory, one or two programs a multiprocessor."""
     rows = min(128, max(16, 1 << (num_rows - 1).bit_length()))
-    found = []
+    tiles = []
     for cols, inner, splits, warps in itertools.product((64, 128, 256), (64, 128), (1, 2, 4, 8), (4, 8)):
         stages = min(6, 2 * SHARED_BYTES // (inner * 2 * (cols + rows)))
         if stages < 2 or splits * inner > width or cols * rows // (32 * warps) > 128:
             continue
-        found.append(Tile(cols, rows, inner, splits, warps, stages))
-    return found
+        tiles.append(Tile(cols, rows, inner, splits, warps, stages))
+    return tiles
 
 
 def compile_tile(shape: tuple[int, int], num_rows: int, tile: Tile) -> None:
@@ -104,9 +103,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write all trials here")] = None,
 ) -> None:
     """Prints the best tile of each product and row count beside the default."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu" and not is_interpreted():
-        sys.exit("There is no GPU here: set TRITON_INTERPRET=1 to see the search run at toy size.")
+    device = choose_device()
     if shape not in WIDTHS:
         sys.exit(f"Known shapes: {', '.join(WIDTHS)}.")
     stop_unless_green("test_matmul.py")
@@ -120,12 +117,12 @@ def main(
     clock = Clock(device, REPEATS if device.type == "cuda" else 2, flushes=device.type == "cuda")
     trials, table = [], Table("product", "rows", "default", "best of the order", "tile")
     for name, widths in products.items():
-        found = try_product(name, widths, device, clock)
-        trials += found
-        order = choose_order(found)
+        of_product = try_product(name, widths, device, clock)
+        trials += of_product
+        order = choose_order(of_product)
         weight = draw(widths, 1, torch.device("meta"), choose_dtype(device))[1]
-        for num_rows in sorted({trial.num_rows for trial in found}):
-            here = [trial for trial in found if trial.num_rows == num_rows]
+        for num_rows in sorted({trial.num_rows for trial in of_product}):
+            here = [trial for trial in of_product if trial.num_rows == num_rows]
             of_order = [trial for trial in here if (trial.tile.inner, trial.tile.splits) == order]
             best = min(of_order, key=lambda trial: trial.seconds)
             usual = next(trial.seconds for trial in here if trial.tile == choose_tile(weight, num_rows))

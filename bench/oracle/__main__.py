@@ -145,7 +145,7 @@ class Table:
         self._losses.update([case.verdict] if case.verdict != "kept" else [])
 
     def lines(self) -> Iterator[str]:
-        languages = [each for each in (*LANGUAGES, ALL) if ((ALL, ALL, ALL), each) in self._asked]
+        languages = [language for language in (*LANGUAGES, ALL) if ((ALL, ALL, ALL), language) in self._asked]
         yield f"| hole | door | form | {' | '.join(languages)} |"
         yield f"|---|---|---|{'---|' * len(languages)}"
         for row in sorted({row for row, _ in self._asked}, key=_order):

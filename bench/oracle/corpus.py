@@ -73,35 +73,16 @@ class SourceFile:
         return find_references(self.document, self.document.path)
 
     @cached_property
-    def _parts(self) -> "_Parts":
-        return _Parts.of(self.tree.root_node, FUNCTIONS[self.language])
-
-    @property
-    def opaque(self) -> list[Span]:
-        """Comments and strings, whose inside is no code."""
-        return self._parts.opaque
-
-    @property
-    def strings(self) -> list[Span]:
-        """Strings of several lines, whose content does not move with the code around them."""
-        return self._parts.strings
-
-    @property
-    def tokens(self) -> list[Span]:
-        return self._parts.tokens
-
-    @property
-    def functions(self) -> list[Function]:
-        return self._parts.functions
-
-    @property
-    def blocks(self) -> list[list[tree_sitter.Node]]:
-        """The statements of every block."""
-        return self._parts.blocks
+    def parts(self) -> "Parts":
+        return Parts.of(self.tree.root_node, FUNCTIONS[self.language])
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
+    """What a file is made of: comments and strings, whose inside is no code; strings of several lines, whose content
+    does not move with the code around them; and the statements of every block.
+    """
+
     opaque: list[Span]
     strings: list[Span]
     tokens: list[Span]
@@ -109,7 +90,7 @@ class _Parts:
     blocks: list[list[tree_sitter.Node]]
 
     @classmethod
-    def of(cls, root: tree_sitter.Node, functions: Sequence[str]) -> "_Parts":
+    def of(cls, root: tree_sitter.Node, functions: Sequence[str]) -> "Parts":
         parts, pending = cls([], [], [], [], []), [root]
         while pending:
             node = pending.pop()
@@ -161,7 +142,8 @@ def list_sources(folders: Sequence[Path], languages: Sequence[str], seed: int) -
     packages: dict[Path, list[Path]] = {}
     for path in sorted(chain.from_iterable(folder.rglob("*") for folder in folders)):
         if find_language(path) in languages and not SKIPPED & set(path.parts) and path.is_file():
-            package = next((each for each in path.parents if (each / ".git").exists() or each in folders), path.parent)
+            roots = (folder for folder in path.parents if (folder / ".git").exists() or folder in folders)
+            package = next(roots, path.parent)
             packages.setdefault(package, []).append(path)
     drawn = random.Random(seed)
     for paths in packages.values():

@@ -102,11 +102,11 @@ class WireClient(Client):
 
 
 def _compare(hole: wire.FilledHole, spec: wire.HoleSpec) -> list[wire.FilledHole]:
-    given = [wire.FilledHole(text=each.text, certainty=each.certainty) for each in spec.candidates]
-    return [
-        wire.FilledHole(text=hole.text, certainty=hole.certainty),
-        *(each for each in given if each.text != hole.text),
-    ]
+    compared = [wire.FilledHole(text=hole.text, certainty=hole.certainty)]
+    for given in spec.candidates:
+        if given.text != hole.text:
+            compared.append(wire.FilledHole(text=given.text, certainty=given.certainty))
+    return compared
 
 
 def _stream_llamacpp(parts: list[str]) -> Iterator[str]:
@@ -179,9 +179,9 @@ def _read_prompt(body: dict[str, Any]) -> tuple[str, str]:
 
 def _stop(text: str, stops: Sequence[str], most: int, cuts: list[str]) -> str:
     """What is left of an answer that ends before a stop string or after `most` tokens; adds the reason to `cuts`."""
-    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
-    if found:
-        end, stop = min(found)
+    stops_in_text = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    if stops_in_text:
+        end, stop = min(stops_in_text)
         text = text[:end]
         cuts.append(f"stopped at {stop!r}")
     tokens = split_tokens(text)

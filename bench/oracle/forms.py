@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bench.oracle.corpus import Span
 from bench.oracle.places import Gap, protected_lines
 
 MARKERS: Final = (
@@ -61,19 +62,26 @@ def _move(text: str, protected: Iterable[int], change: Callable[[str], str | Non
 
 
 def _dedent(indent: str) -> Callable[[str], str | None]:
-    return lambda white: white.removeprefix(indent) if white.startswith(indent) else None
+    def change(white: str) -> str | None:
+        if not white.startswith(indent):
+            return None
+        return white.removeprefix(indent)
+
+    return change
 
 
 def _in_unit(unit: str, other: str) -> Callable[[str], str | None]:
     def change(white: str) -> str | None:
-        levels, rest = divmod(len(white), len(unit))
-        return other * levels if not rest and white == unit * levels else None
+        levels = len(white) // len(unit)
+        if white != unit * levels:
+            return None
+        return other * levels
 
     return change
 
 
 def _reindent(gap: Gap, change: Callable[[str], str | None]) -> str | None:
-    return _move(gap.truth, protected_lines(gap.file, gap.span), change, 0 if gap.own else 1)
+    return _move(gap.truth, protected_lines(gap.file, gap.span), change, first=int(not gap.own))
 
 
 def write_exact(gap: Gap, drawn: random.Random) -> str | None:
@@ -81,7 +89,9 @@ def write_exact(gap: Gap, drawn: random.Random) -> str | None:
 
 
 def write_indented(gap: Gap, drawn: random.Random) -> str | None:
-    return None if gap.is_inside or gap.own else gap.indent + gap.truth
+    if gap.is_inside or gap.own:
+        return None
+    return gap.indent + gap.truth
 
 
 def write_from_column_0(gap: Gap, drawn: random.Random) -> str | None:
@@ -99,7 +109,9 @@ def write_in_unit(gap: Gap, drawn: random.Random) -> str | None:
 
 def write_in_tabs(gap: Gap, drawn: random.Random) -> str | None:
     unit = gap.file.document.indent_unit
-    return _reindent(gap, _in_unit(unit, "\t")) if unit != "\t" and not gap.is_inside else None
+    if unit == "\t" or gap.is_inside:
+        return None
+    return _reindent(gap, _in_unit(unit, "\t"))
 
 
 def write_crlf(gap: Gap, drawn: random.Random) -> str | None:
@@ -125,9 +137,11 @@ def write_fenced(gap: Gap, drawn: random.Random) -> str | None:
     fence = drawn.choice(("```", f"```{gap.file.language}"))
     text = f"{fence}\n{_in_file_form(gap, drawn)}\n```"
     around = drawn.randrange(6)
-    before = f"{drawn.choice(BEFORE)}\n\n" if around in (3, 5) else ""
-    behind = f"\n\n{drawn.choice(BEHIND)}" if around in (4, 5) else drawn.choice(("", "\n"))
-    return before + text + behind
+    if around in (3, 5):
+        text = f"{drawn.choice(BEFORE)}\n\n{text}"
+    if around in (4, 5):
+        return f"{text}\n\n{drawn.choice(BEHIND)}"
+    return text + drawn.choice(("", "\n"))
 
 
 def write_prose(gap: Gap, drawn: random.Random) -> str | None:
@@ -152,22 +166,37 @@ def write_signature(gap: Gap, drawn: random.Random) -> str | None:
         start = gap.file.data[lines.first_char(line) : gap.span[0]].decode()
         return start + gap.truth if start else None
     if gap.function is None:
-        above = next((number for number in range(line - 1, -1, -1) if not lines.is_blank(number)), None)
-        again = lines.content(above).decode().strip() if above is not None else ""
+        above = _find_above(gap, line)
+        if above is None:
+            return None
         text = gap.truth if gap.own else gap.indent + gap.truth
-        return f"{again}\n{text}" if re.search(r"\w\w", again) else None
-    first = lines.at(gap.function.start)
-    span = lines.start(first), gap.span[1]
-    text, base = gap.file.document.visible_text(*span), lines.indent(first).decode()
+        return f"{lines.content(above).decode().strip()}\n{text}"
+    span = lines.start(lines.at(gap.function.start)), gap.span[1]
+    return _write_span(gap, drawn, span, _closing(gap))
+
+
+def _find_above(gap: Gap, line: int) -> int | None:
+    """The filled line before a line, if it has a word."""
+    lines = gap.file.document.lines
+    for number in range(line - 1, -1, -1):
+        if not lines.is_blank(number):
+            return number if re.search(r"\w\w", lines.content(number).decode()) else None
+    return None
+
+
+def _write_span(gap: Gap, drawn: random.Random, span: Span, closing: str = "") -> str | None:
+    """The text of a span of whole lines as it stands, or from column 0 and with what closes it."""
+    lines = gap.file.document.lines
+    text, base = gap.file.document.visible_text(*span), lines.indent(lines.at(span[0])).decode()
     if drawn.random() < 0.5:
         return text
-    return _move(text + _closing(gap), protected_lines(gap.file, span), _dedent(base), 0)
+    return _move(text + closing, protected_lines(gap.file, span), _dedent(base), 0)
 
 
 def _closing(gap: Gap) -> str:
     """The line that begins with the brace that closes the body, if there is one."""
-    found = re.match(r"\s*\n[ \t]*\}[^\n]*", gap.behind)
-    return found.group() if found else ""
+    closing = re.match(r"\s*\n[ \t]*\}[^\n]*", gap.behind)
+    return closing.group() if closing else ""
 
 
 def write_overrun(gap: Gap, drawn: random.Random) -> str | None:
@@ -178,7 +207,9 @@ def write_overrun(gap: Gap, drawn: random.Random) -> str | None:
     again = lines[: drawn.randint(1, MOST_OVERRUN)]
     while again and not "".join(again).strip() and len(again) < len(lines):
         again = lines[: len(again) + 1]
-    return "\n".join([gap.truth, *again]) if "".join(again).strip() else None
+    if not "".join(again).strip():
+        return None
+    return "\n".join([gap.truth, *again])
 
 
 def write_brackets(gap: Gap, drawn: random.Random) -> str | None:
@@ -191,7 +222,9 @@ def write_brackets(gap: Gap, drawn: random.Random) -> str | None:
 
 def _helper(gap: Gap, *, is_method: bool) -> str:
     language = _FAMILY.get(gap.file.language, gap.file.language)
-    text = _METHODS.get(language, _HELPERS[language]) if is_method else _HELPERS[language]
+    text = _HELPERS[language]
+    if is_method:
+        text = _METHODS.get(language, text)
     return text.replace("    ", gap.file.document.indent_unit)
 
 
@@ -222,23 +255,21 @@ def write_whole(gap: Gap, drawn: random.Random) -> str | None:
     first, last = lines.at(start), lines.at(end)
     if gap.function is not None:
         first = lines.at(gap.function.start)
-        end = lines.end(last) + len(_closing(gap).encode()) if _closing(gap) else lines.end(last)
+        end = lines.end(last) + len(_closing(gap).encode())
     else:
-        above = next((number for number in range(first - 1, -1, -1) if not lines.is_blank(number)), None)
+        above = _find_above(gap, first)
         below = next((number for number in range(last + 1, len(lines)) if not lines.is_blank(number)), None)
-        if above is None or below is None or not re.search(r"\w\w", lines.content(above).decode()):
+        if above is None or below is None:
             return None
         first, end = above, lines.end(below)
-    span = lines.start(first), min(end, len(data))
-    text, base = document.visible_text(*span), lines.indent(first).decode()
-    if drawn.random() < 0.5:
-        return text
-    return _move(text, protected_lines(gap.file, span), _dedent(base), 0)
+    return _write_span(gap, drawn, (lines.start(first), min(end, len(data))))
 
 
 def write_broken(gap: Gap, drawn: random.Random) -> str | None:
     """A line break before a part of a line."""
-    return f"\n{gap.truth}" if gap.is_inside else None
+    if not gap.is_inside:
+        return None
+    return f"\n{gap.truth}"
 
 
 def write_mixed(gap: Gap, drawn: random.Random) -> str | None:
@@ -291,6 +322,8 @@ def write(form: str, gaps: Iterable[Gap], seed: int) -> list[str] | None:
     for gap in gaps:
         drawn = random.Random(f"{seed} {form} {gap.span} {gap.truth}")
         text = FORMS[form](gap, drawn)
-        is_changed = is_changed or text not in (None, gap.truth)
-        texts.append(gap.truth if text is None else text)
+        if text is None:
+            text = gap.truth
+        is_changed = is_changed or text != gap.truth
+        texts.append(text)
     return texts if is_changed else None

@@ -113,7 +113,7 @@ def draw_lines(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
     for number in drawn.sample(range(len(lines)), len(lines)):
         first, last = lines.first_char(number), lines.end(number)
         has_words = re.search(rb"\w", file.data[first:last])
-        if has_words and not any(start <= first < end or start < last < end for start, end in file.opaque):
+        if has_words and not any(start <= first < end or start < last < end for start, end in file.parts.opaque):
             if place := _in_file("line", file, hole_at_range(file.document, first, last)):
                 yield place
 
@@ -122,7 +122,7 @@ def draw_parts(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
     """Parts of lines between tokens; one of two ends before a closing bracket or quote, if there is one."""
     rows: dict[int, list[Span]] = {}
     lines = file.document.lines
-    for span in file.tokens:
+    for span in file.parts.tokens:
         if lines.at(span[0]) == lines.at(max(span[0], span[1] - 1)):
             rows.setdefault(lines.at(span[0]), []).append(span)
     for row in drawn.sample(list(rows), len(rows)):
@@ -135,7 +135,7 @@ def draw_parts(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
         end = drawn.choice(ends)
         start = drawn.randrange(max(0, end - MOST_TOKENS), end)
         span = tokens[start][0], tokens[end - 1][1]
-        if file.data[slice(*span)].strip() and not any(a <= span[0] and span[1] <= b for a, b in file.opaque):
+        if file.data[slice(*span)].strip() and not any(a <= span[0] and span[1] <= b for a, b in file.parts.opaque):
             if place := _in_file("inside", file, hole_at_range(file.document, *span)):
                 yield place
 
@@ -148,7 +148,7 @@ def _statement_lines(file: SourceFile, first: tree_sitter.Node, last: tree_sitte
     rest = data[end:line_end].rstrip() if end <= line_end else b""
     if start != lines.first_char(lines.at(start)) or rest not in (b"", b";", b","):
         return None
-    if any(a < start < b or a < end < b for a, b in file.strings):
+    if any(a < start < b or a < end < b for a, b in file.parts.strings):
         return None
     end = min(end, line_end) if rest == b"" else end + len(rest)
     return start, start + len(data[start:end].rstrip())
@@ -159,7 +159,7 @@ def _num_lines(file: SourceFile, span: Span) -> int:
 
 
 def draw_selections(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
-    blocks = [block for block in file.blocks if block]
+    blocks = [block for block in file.parts.blocks if block]
     for block in drawn.sample(blocks, len(blocks)):
         first = drawn.randrange(len(block))
         runs = [(block[first], last) for last in block[first : first + MOST_SELECTED_LINES]]
@@ -173,7 +173,7 @@ def draw_selections(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
 def _is_opaque(file: SourceFile, node: tree_sitter.Node) -> bool:
     """True for a comment or a docstring."""
     start, end = node.start_byte, len(file.data[: node.end_byte].rstrip(b" ;\r\n"))
-    return any(a <= start and end <= b for a, b in file.opaque)
+    return any(a <= start and end <= b for a, b in file.parts.opaque)
 
 
 def _find_body(document: Document, header: int, start: int, end: int) -> Hole | None:
@@ -187,7 +187,7 @@ def _find_body(document: Document, header: int, start: int, end: int) -> Hole | 
 
 def _list_bodies(file: SourceFile, drawn: random.Random) -> Iterator[Gap]:
     """Bodies as they stand in the file, on lines of their own."""
-    for function in drawn.sample(file.functions, len(file.functions)):
+    for function in drawn.sample(file.parts.functions, len(file.parts.functions)):
         hole = _find_body(file.document, function.start, *function.body)
         if hole is None or hole.kind != "body" or hole.lead or hole.tail:
             continue
@@ -225,7 +225,7 @@ def _with_drafts(kind: str, file: SourceFile, gaps: Sequence[Gap]) -> Place | No
 
 def _is_comment(gap: Gap) -> bool:
     start, end = gap.span
-    covered = [file_span for file_span in gap.file.opaque if start <= file_span[0] < end]
+    covered = [file_span for file_span in gap.file.parts.opaque if start <= file_span[0] < end]
     return sum(b - a for a, b in covered) >= len(gap.file.data[start:end].strip())
 
 
@@ -239,10 +239,12 @@ def draw_stubs(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
             document = Document(data, file.language, file.document.path)
             last = function.body[1] + len(data) - len(file.data)
             hole = _find_body(document, function.start, function.body[0] - 1, last + 1)
-            found = find_gap(file, document, hole, function) if hole else None
+            if hole is None:
+                continue
+            stub = find_gap(file, document, hole, function)
             # A hole with an indent of its own begins where the file's text does, and no hole ends with a blank line.
-            if found and not found.own and found.truth == found.truth.rstrip():
-                yield Place("stub", file, document, (replace(found, header=function.start),))
+            if stub and not stub.own and stub.truth == stub.truth.rstrip():
+                yield Place("stub", file, document, (replace(stub, header=function.start),))
                 break
 
 
@@ -263,7 +265,7 @@ def _leave_stubs(file: SourceFile, start: int, end: int, drawn: random.Random) -
 def draw_blanks(file: SourceFile, drawn: random.Random) -> Iterator[Place]:
     """Statements deleted so that a blank line is left, with the indentation or without any, in turn."""
     lines = file.document.lines
-    statements = [node for block in file.blocks for node in block if not _is_opaque(file, node)]
+    statements = [node for block in file.parts.blocks for node in block if not _is_opaque(file, node)]
     for node in drawn.sample(statements, len(statements)):
         span = _statement_lines(file, node, node)
         if span is None or _num_lines(file, span) > MOST_BLANK_LINES:
@@ -315,15 +317,17 @@ def protected_lines(file: SourceFile, span: Span) -> frozenset[int]:
     lines = file.document.lines
     first = lines.at(span[0])
     numbers = range(first + 1, lines.at(span[1]) + 1)
-    return frozenset(number - first for number in numbers if any(a < lines.start(number) < b for a, b in file.strings))
+    return frozenset(
+        number - first for number in numbers if any(a < lines.start(number) < b for a, b in file.parts.strings)
+    )
 
 
 def draw_places(file: SourceFile, kind: str, most: int, seed: int) -> Sequence[Place]:
     """At most `most` places of a kind, the same for the same seed."""
     drawn = random.Random(f"{seed} {kind} {file.document.path and file.document.path.name}")
-    found: list[Place] = []
+    places: list[Place] = []
     for place in KINDS[kind](file, drawn):
-        found.append(place)
-        if len(found) == most:
+        places.append(place)
+        if len(places) == most:
             break
-    return found
+    return places

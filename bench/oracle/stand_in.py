@@ -40,8 +40,8 @@ class _Handler(BaseHTTPRequestHandler):
             "/v1/models": wire.ModelList(data=[MODEL]).model_dump_json(),
             "/props": json.dumps({"idle_s": 0.0, "idle_timeout_s": None}),
         }
-        found = pages.get(self.path)
-        self._send(200 if found else 404, found or "{}", "application/json")
+        status = 200 if self.path in pages else 404
+        self._send(status, pages.get(self.path, "{}"), "application/json")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -50,9 +50,10 @@ class _Handler(BaseHTTPRequestHandler):
             lines = stream(self.server.door, json.loads(body), self.server.answers)
             return self._send(200, "".join(f"{line}\n\n" for line in lines), "text/event-stream")
         client.answers = self.server.answers
-        messages = client.infill(wire.InfillRequest.model_validate_json(body))
-        events = (("step" if isinstance(each, wire.StepEvent) else "done", each.model_dump_json()) for each in messages)
-        text = "".join(f"event: {name}\ndata: {data}\n\n" for name, data in events)
+        text = ""
+        for message in client.infill(wire.InfillRequest.model_validate_json(body)):
+            name = "step" if isinstance(message, wire.StepEvent) else "done"
+            text += f"event: {name}\ndata: {message.model_dump_json()}\n\n"
         return self._send(200, text, "text/event-stream")
 
     def _send(self, status: int, content: str, kind: str) -> None:

@@ -12,9 +12,9 @@ from rich.console import Console
 from bench.quality.complete import Completer
 from bench.quality.engine import running_engine
 from bench.quality.floors import fill_with_pass, fill_with_previous_line
-from bench.quality.kept import Kept, KeptError
+from bench.quality.kept import Facts, Kept, KeptError
 from bench.quality.measure import compare, conditions, measure_floors, measure_model
-from bench.quality.report import WIDTH, Origin, Report, find_origin, find_weights, refused, tables, to_json
+from bench.quality.report import Origin, Report, find_origin, find_weights, open_paper, refused, tables, to_json
 from bench.quality.sandbox import Limits, best_wall
 from bench.quality.suite import Suite, read_suite
 from midfill_infill.engines.client import EngineClient
@@ -78,9 +78,9 @@ def main(
         console.print(error.sentence)
         raise typer.Exit(error.exit_code) from None
     measured += measure_floors(FLOORS, tasks, bounds, wall)
-    rows = tuple(each.row for each in measured)
+    rows = tuple(one.row for one in measured)
     report = Report(tasks, completer.info, origin, rows, tuple(compare(measured, tasks)))
-    paper = Console(width=None if Console().is_terminal else WIDTH)
+    paper = open_paper()
     for table in tables(report):
         paper.print(table)
     if refused(rows):
@@ -108,7 +108,7 @@ def write(out: Path, report: Report) -> None:
     draw(json.loads(text), out.with_suffix(".svg"))
 
 
-def identify(suite: Suite, completer: Completer, origin: Origin) -> dict[str, str | float | None]:
+def identify(suite: Suite, completer: Completer, origin: Origin) -> Facts:
     """The facts that completions must share to belong together."""
     info = completer.info
     return {

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -15,19 +14,19 @@ import torch
 import typer
 
 from bench.quality.calibration import calibrate
-from bench.quality.proposals import Fill, kept, open_client
+from bench.quality.product import Fill, KeepFolder, ModelName, describe_fills, fill_gap, keep_fills, open_client
+from bench.quality.proposals import choose_ways, score_fills
 from bench.quality.report import show
-from bench.quality.score import difference, score, share
-from bench.quality.suite import Task, read_suite
+from bench.quality.score import difference, share
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.wire import BASE
-from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings
 from midfill_infill.syntax.holes import body_at
 from midfill_infill.syntax.outline import outline
 from midfill_infill.text.document import Document
+from midfill_infill.text.spans import Hole
 
 MAX_BYTES: Final = 1200  # of a body
 STUB: Final = "..."
@@ -39,44 +38,50 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
-    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    suite: SuiteFile,
+    keep: KeepFolder,
     limit: Annotated[int, typer.Option(min=1)] = 240,
     seed: int = 5,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
     lines: Annotated[tuple[int, int], typer.Option(help="The least and the most filled lines of a body.")] = (3, 10),
 ) -> None:
     """Prints exact, similar and parsing bodies with intervals over files, what each way has less than the first, and
     how sure fills are.
     """
-    names = only or list(WAYS)
-    if unknown := set(names).difference(WAYS):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
+    names = choose_ways(only, WAYS)
     torch.set_num_threads(1)
-    tasks = list(islice(draw(read_suite(suite).tasks, seed, range(lines[0], lines[1] + 1)), limit))
+    read = read_suite(suite)
+    sizes = range(lines[0], lines[1] + 1)
+    tasks = list(islice(draw(read.tasks, seed, sizes), limit))
+    facts = {**describe_fills(model, read), "seed": seed}
+    measured = {}
+    for name in names:
+        fills = keep_fills(keep, name, facts, tasks, partial(write, open_client(model), WAYS[name]))
+        measured[name] = measure(name, tasks, fills)
     groups = [task.group for task in tasks]
-    measured = {name: measure(name, open_client(model), tasks, keep) for name in names}
     first = measured[names[0]]
-    for at, column in enumerate(("exact", "similar", "parses")):
-        for name, values in measured.items():
-            less = "" if values is first else f", less {show(difference(first[at], values[at], groups))}"
-            print(f"{column} %, {name}: {show(share(values[at], groups))}{less}")
+    for column in ("exact", "similar", "parses"):
+        for name, columns in measured.items():
+            values = columns[column]
+            less = ""
+            if columns is not first:
+                less = f", less {show(difference(first[column], values, groups))}"
+            print(f"{column} %, {name}: {show(share(values, groups))}{less}")
 
 
-def measure(name: str, client: EngineClient, tasks: Sequence[Task], keep: Path) -> list[list[float]]:
+def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> dict[str, list[float]]:
     """For every task: exact match, similarity, and whether the fill parses."""
-    fills = list(kept(keep, name, tasks, partial(write, client, WAYS[name])))
-    scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
-    pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
-    if (found := calibrate(pairs)) is not None:
-        sure, right = 100 * found.confidence, 100 * found.right
-        print(f"{name}: certainty {sure:.1f} %, right {right:.1f} %, error {found.error:.3f}")
-    return [
-        [float(each.exact) for each in scores],
-        [each.similarity for each in scores],
-        [float(bool(each.parses)) for each in scores],
-    ]
+    scores, pairs = score_fills(tasks, fills)
+    calibration = calibrate(pairs)
+    if calibration is not None:
+        sure, right = 100 * calibration.confidence, 100 * calibration.right
+        print(f"{name}: certainty {sure:.1f} %, right {right:.1f} %, error {calibration.error:.3f}")
+    return {
+        "exact": [float(one.exact) for one in scores],
+        "similar": [one.similarity for one in scores],
+        "parses": [float(bool(one.parses)) for one in scores],
+    }
 
 
 def draw(
@@ -89,15 +94,20 @@ def draw(
         task = files[group]
         source = task.program(task.middle).encode()
         document = Document(source, task.language)
-        found = [each for each in outline(document).functions if each.name and not each.is_placeholder]
-        fitting = [each for each in found if each.body[1] - each.body[0] < max_bytes]
-        if fitting:
-            function = fitting[int(rng.integers(len(fitting)))]
-            hole = body_at(document, function.body[0])
-            parts = source[: hole.start_byte], source[hole.start_byte : hole.end_byte], source[hole.end_byte :]
-            before, middle, after = (part.decode() for part in parts)
-            if count_lines(middle) in sizes:
-                yield replace(task, prefix=before, middle=middle, suffix=after)
+        bodies = []
+        for function in outline(document).functions:
+            start, end = function.body
+            if function.name and not function.is_placeholder and end - start < max_bytes:
+                bodies.append(function.body)
+        if not bodies:
+            continue
+        start, _ = bodies[int(rng.integers(len(bodies)))]
+        hole = body_at(document, start)
+        middle = source[hole.start_byte : hole.end_byte].decode()
+        if count_lines(middle) in sizes:
+            before = source[: hole.start_byte].decode()
+            after = source[hole.end_byte :].decode()
+            yield replace(task, prefix=before, middle=middle, suffix=after)
 
 
 def count_lines(text: str) -> int:
@@ -105,24 +115,24 @@ def count_lines(text: str) -> int:
     return sum(bool(line.strip()) for line in text.split("\n"))
 
 
-def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:
+def find_stub(task: Task) -> tuple[Document, Hole]:
+    """The file with a stub for its body, and the stub's hole. Raises MidfillError if there is none."""
     document = Document(task.program(STUB).encode(), task.language)
-    references = tuple(Reference(**each) for each in task.references)
+    return document, body_at(document, len(task.prefix.encode()))
+
+
+def write(client: EngineClient, options: dict[str, Any], task: Task) -> Fill:
     try:
-        hole = body_at(document, len(task.prefix.encode()))
-        *_, filled = fill(document, [hole], Options(references=references, **options), client)
+        document, hole = find_stub(task)
+        return fill_gap(client, task, document, hole, **options)
     except MidfillError:
         return Fill("", None, 0.0)
-    assert isinstance(filled, Filled)
-    text = filled.patch.apply(document.data).decode()
-    return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
 
 
 def look_around(task: Task) -> Surroundings:
     """The surroundings that proposers see when the body is a stub."""
-    document = Document(task.program(STUB).encode(), task.language)
-    references = tuple(Reference(**each) for each in task.references)
-    return Surroundings(document, (body_at(document, len(task.prefix.encode())),), references)
+    document, hole = find_stub(task)
+    return Surroundings(document, (hole,), task.shown_references)
 
 
 if __name__ == "__main__":

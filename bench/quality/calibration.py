@@ -44,14 +44,18 @@ def calibrate(pairs: Sequence[tuple[float, bool]]) -> Calibration | None:
     members: list[list[tuple[float, bool]]] = [[] for _ in range(NUM_BINS)]
     for pair in pairs:
         members[min(int(pair[0] * NUM_BINS), NUM_BINS - 1)].append(pair)
-    bins = tuple(Bin(index / NUM_BINS, len(each), *_means(each)) for index, each in enumerate(members) if each)
-    error = sum(each.count * abs(each.right - each.confidence) for each in bins) / len(pairs)
-    return Calibration(len(pairs), round(error, 4), *_means(pairs), bins)
+    bins = []
+    for index, own in enumerate(members):
+        if own:
+            bins.append(Bin(index / NUM_BINS, len(own), *_means(own)))
+    error = sum(bin.count * abs(bin.right - bin.confidence) for bin in bins) / len(pairs)
+    return Calibration(len(pairs), round(error, 4), *_means(pairs), tuple(bins))
 
 
 def _means(pairs: Sequence[tuple[float, bool]]) -> tuple[float, float]:
     confidence = math.fsum(confidence for confidence, _ in pairs) / len(pairs)
-    return round(confidence, 4), round(sum(right for _, right in pairs) / len(pairs), 4)
+    right = sum(is_right for _, is_right in pairs) / len(pairs)
+    return round(confidence, 4), round(right, 4)
 
 
 def settled_tokens(completions: Iterable[Completion]) -> list[tuple[float, bool]]:
@@ -86,9 +90,9 @@ def whole_fills(completions: Iterable[Completion], succeeded: Iterable[bool]) ->
 
 def threshold_of(pairs: Sequence[tuple[float, bool]]) -> float | None:
     """The lowest certainty from which on a share of ENOUGH is right; None if there is none."""
-    found, num_right = None, 0
+    threshold, num_right = None, 0
     for count, (certainty, is_right) in enumerate(sorted(pairs, reverse=True), 1):
         num_right += is_right
         if num_right >= ENOUGH * count:
-            found = round(certainty, 3)
-    return found
+            threshold = round(certainty, 3)
+    return threshold

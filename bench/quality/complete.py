@@ -81,13 +81,12 @@ class Completer:
 
         Tokens without a whole character (inside a non-ASCII character) are not counted.
         """
-        return len(self._pieces(text)) if text else 0
+        return len(self._pieces(text))
 
     def _cut(self, task: Task, suffix: str) -> tuple[tuple[str, ...], int]:
         """The visible tokens of the true middle, and the number of positions it takes."""
         edges = heal(task.prefix, suffix) if self._heals else HealedEdges(task.prefix, suffix)
-        text = edges.lead + (task.middle.removesuffix(edges.tail) if edges.tail else task.middle)
-        pieces = self._pieces(text) if text else []
+        pieces = self._pieces(edges.lead + task.middle.removesuffix(edges.tail))
         visible, start = [], -len(edges.lead)
         for piece in pieces:
             end = start + len(piece)
@@ -97,6 +96,8 @@ class Completer:
         return tuple(visible), max(1, len(pieces))
 
     def _pieces(self, text: str) -> list[str]:
+        if not text:
+            return []
         if text not in self._cuts:
             self._cuts[text] = self._cut_anew(text)
         return self._cuts[text]

@@ -5,13 +5,12 @@ fill-in-the-middle tokens, with related files and far lines and without, and wri
 suites, the fill and the engine's search; runs no program.
 """
 
-import json
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from unittest.mock import patch
 
 import numpy as np
@@ -19,16 +18,17 @@ import torch
 import typer
 from tests.engine.in_process import complete
 
+from bench.quality.kept import KeptFile
+from bench.quality.product import describe_fills
 from bench.quality.report import show
 from bench.quality.score import difference, share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.causal.branches import Beam, read_prefix, score
 from midfill_engine.causal.branches import Path as SearchPath
 from midfill_engine.loading.packaged import SMOLLM2, find_packaged
 from midfill_engine.loading.runtime import Runtime, load_runtime
 from midfill_engine.wire import InfillRequest, InfillResponse, StepEvent, TextSegment
 from midfill_infill.context.origins import Origins
-from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.engines.endpoint import parse_engine
 from midfill_infill.engines.outside import PROTOCOLS
@@ -67,9 +67,9 @@ class Pair:
     without: Line
 
     @classmethod
-    def from_json(cls, row: str) -> "Pair":
-        values = json.loads(row)
-        return cls(**{**values, "with_context": Line(**values["with_context"]), "without": Line(**values["without"])})
+    def of(cls, with_context: dict[str, Any], without: dict[str, Any], **fields: str) -> "Pair":
+        """The pair that a kept row has."""
+        return cls(**fields, with_context=Line(**with_context), without=Line(**without))
 
 
 class Prompts(EngineClient):
@@ -100,7 +100,7 @@ class Prompts(EngineClient):
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
+    suite: SuiteFile,
     keep: Annotated[Path, typer.Argument(help="A file: lines are kept there, and not written again.")],
     limit: Annotated[int, typer.Option(min=1)] = 200,
     seed: int = 3,
@@ -108,18 +108,19 @@ def main(
     """Prints exact lines with and without context, and the paired differences, with intervals over files."""
     torch.set_num_threads(1)
     runtime = load_runtime(str(find_packaged(SMOLLM2)), "cpu", weights="int8")
-    tasks = [task for task in read_suite(suite).tasks if task.language == "python"]
+    read = read_suite(suite)
+    tasks = [task for task in read.tasks if task.language == "python"]
     order = np.random.default_rng(seed).permutation(len(tasks))
-    pairs = list(islice(measure(runtime, [tasks[index] for index in order], keep), limit))
+    with KeptFile(keep, describe_fills(SMOLLM2.name, read)) as kept:
+        pairs = list(islice(measure(runtime, [tasks[index] for index in order], kept), limit))
     groups = [pair.group for pair in pairs]
     ways = {"with": [pair.with_context for pair in pairs], "without": [pair.without for pair in pairs]}
-    rights = {
-        name: [float(is_same(line.text, pair.truth)) for line, pair in zip(lines, pairs, strict=True)]
-        for name, lines in ways.items()
-    }
-    for name, values in rights.items():
-        tokens = sum(line.num_tokens for line in ways[name]) / len(pairs)
-        print(f"exact %, {name} context: {show(share(values, groups))}, of {len(pairs)}; {tokens:.0f} tokens a prompt")
+    rights = {}
+    for name, lines in ways.items():
+        rights[name] = [float(is_same(line.text, pair.truth)) for line, pair in zip(lines, pairs, strict=True)]
+        exact = show(share(rights[name], groups))
+        tokens = sum(line.num_tokens for line in lines) / len(pairs)
+        print(f"exact %, {name} context: {exact}, of {len(pairs)}; {tokens:.0f} tokens a prompt")
     print(f"more exact, points: {show(difference(rights['with'], rights['without'], groups))}")
     nats, nats_without = ([line.nats for line in lines] for lines in ways.values())
     print(f"more ln P of the true line, hundredths of a nat: {show(difference(nats, nats_without, groups))}")
@@ -129,10 +130,9 @@ def is_same(text: str, truth: str) -> bool:
     return text.split() == truth.split()
 
 
-def measure(runtime: Runtime, tasks: list[Task], keep: Path) -> Iterator[Pair]:
+def measure(runtime: Runtime, tasks: list[Task], kept: KeptFile) -> Iterator[Pair]:
     """Yields a pair for each task that the product asks an engine for."""
-    rows = keep.read_text(encoding="utf-8").splitlines() if keep.exists() else []
-    known = {pair.id: pair for pair in map(Pair.from_json, rows)}
+    known = {row["id"]: Pair.of(**row) for row in kept.rows}
     for task in tasks:
         if task.id not in known:
             truth, *_ = task.middle.strip().split("\n")
@@ -141,8 +141,7 @@ def measure(runtime: Runtime, tasks: list[Task], keep: Path) -> Iterator[Pair]:
             except MidfillError:
                 continue
             known[task.id] = Pair(task.id, task.group, truth, *lines)
-            with keep.open("a", encoding="utf-8") as kept:
-                kept.write(json.dumps(asdict(known[task.id])) + "\n")
+            kept.add(asdict(known[task.id]))
         yield known[task.id]
 
 
@@ -151,11 +150,10 @@ def write(runtime: Runtime, task: Task, truth: str, *, has_context: bool) -> Lin
     lead = task.middle[: len(task.middle) - len(task.middle.lstrip())]
     document = Document((task.prefix + lead + task.suffix).encode(), task.language)
     hole = hole_at_cursor(document, len((task.prefix + lead).encode()))
-    references = tuple(Reference(**each) for each in task.references)
     prompts = Prompts()
     with nullcontext() if has_context else patch("midfill_infill.filling.fill.find_excerpts", lambda *_: []):
         with suppress(Asked):
-            list(fill(document, [hole], Options(references=references), prompts))
+            list(fill(document, [hole], Options(references=task.shown_references), prompts))
     return complete(runtime, go_on(runtime, prompts, truth))
 
 

@@ -6,8 +6,9 @@ are right. `GAPS` are JSON lines as `bench.quality.lines --mixed` draws them. Kn
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -55,19 +56,21 @@ def main(
     """Fits the weights, and prints how sure they are of lines of packages that they have not seen."""
     torch.set_num_threads(1)
     tasks = read_suite(gaps, limit=limit).tasks
-    lines, unseen = fit_lines([ranked for task in tasks if (ranked := rank(task)) is not None and ranked.is_line])
+    ranked = [gap for gap in map(rank, tasks) if gap is not None and gap.is_line]
+    lines, unseen = fit_lines(ranked)
     print(tell(unseen))
-    found = fit_bodies(lines, [task for task in bodies.draw(tasks, 5)][:NUM_BODIES])
-    out.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+    weights = fit_bodies(lines, list(islice(bodies.draw(tasks, 5), NUM_BODIES)))
+    out.write_text(json.dumps(asdict(weights), indent=1) + "\n", encoding="utf-8")
 
 
 def rank(task: Task) -> Ranked | None:
     """The features of a gap's candidates; None if there are no candidates."""
-    scene = Scene.between([task.prefix, task.suffix], 0, tuple(each["text"] for each in task.references))
+    scene = Scene.between([task.prefix, task.suffix], 0, tuple(fields["text"] for fields in task.references))
     candidates = scene.candidates()
     if not candidates:
         return None
-    right = next((place for place, each in enumerate(candidates) if each.text == task.middle), None)
+    texts = [candidate.text for candidate in candidates]
+    right = texts.index(task.middle) if task.middle in texts else None
     is_line = "\n" not in task.middle.strip()
     return Ranked(package_of(task), is_line, scene.describe(candidates), scene.describe_none(), right)
 
@@ -80,8 +83,8 @@ def fit_lines(ranked: Sequence[Ranked]) -> tuple[ProposalWeights, list[tuple[flo
     """The weights of all gaps; and for each line its certainty by weights of other packages, and if it was right."""
     unseen = []
     for fold in range(NUM_FOLDS):
-        fitted = fit_logit([each for each in ranked if fold_of(each.package) != fold])
-        unseen += [judge(fitted, each) for each in ranked if fold_of(each.package) == fold]
+        fitted = fit_logit([gap for gap in ranked if fold_of(gap.package) != fold])
+        unseen += [judge(fitted, gap) for gap in ranked if fold_of(gap.package) == fold]
     return fit_logit(ranked), unseen
 
 
@@ -89,52 +92,59 @@ def fold_of(package: str) -> int:
     return int(NUM_FOLDS * fraction_of(package))
 
 
+def minimize(compute_loss: Callable[[], torch.Tensor], weights: list[torch.Tensor]) -> None:
+    """Changes `weights` until the loss is least."""
+    optimizer = torch.optim.LBFGS(weights, max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = compute_loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(step)  # type: ignore[no-untyped-call]
+
+
 def regress(values: torch.Tensor, right: torch.Tensor, decay: float = 0.0) -> list[float]:
     """The weights of a logistic regression of `right` [R] on columns `values` [R, F], with a penalty of `decay` times
     the squares of the weights of standardized columns.
     """
     spread = values.std(dim=0).clamp(min=1e-6)
-    found = torch.zeros(values.shape[1], dtype=values.dtype, requires_grad=True)
-    optimizer = torch.optim.LBFGS([found], max_iter=200, line_search_fn="strong_wolfe")
+    weights = torch.zeros(values.shape[1], dtype=values.dtype, requires_grad=True)
 
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.binary_cross_entropy_with_logits(values @ found, right)
-        value = value + decay * (found * spread).square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+    def compute_loss() -> torch.Tensor:
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(values @ weights, right)
+        return loss + decay * (weights * spread).square().sum()
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    weights: list[float] = found.tolist()
-    return weights
+    minimize(compute_loss, [weights])
+    fitted: list[float] = weights.tolist()
+    return fitted
 
 
 def fit_logit(ranked: Sequence[Ranked]) -> ProposalWeights:
     """Fits a conditional logit, with a penalty on the weights of standardized columns."""
-    line, none = Table.of([row for each in ranked for row in each.candidates]), Table.of([each.none for each in ranked])
-    sizes = torch.tensor([len(each.candidates) for each in ranked])
-    starts = sizes.cumsum(0) - sizes
+    line = Table.of([row for gap in ranked for row in gap.candidates])
+    none = Table.of([gap.none for gap in ranked])
+    sizes = torch.tensor([len(gap.candidates) for gap in ranked])
     owner = torch.arange(len(ranked)).repeat_interleave(sizes)
-    has_right = torch.tensor([each.right is not None for each in ranked])
-    chosen = starts + torch.tensor([each.right or 0 for each in ranked])
-    optimizer = torch.optim.LBFGS([line.weights, none.weights], max_iter=STEPS, line_search_fn="strong_wolfe")
+    has_right = torch.tensor([gap.right is not None for gap in ranked])
+    starts = sizes.cumsum(0) - sizes
+    chosen = starts + torch.tensor([gap.right or 0 for gap in ranked])
 
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        scores, rest = line.values @ line.weights, none.values @ none.weights
-        top = torch.maximum(torch.full((len(sizes),), -torch.inf).scatter_reduce(0, owner, scores, "amax"), rest)
-        top = top.detach()
+    def compute_loss() -> torch.Tensor:
+        scores = line.values @ line.weights
+        rest = none.values @ none.weights
+        highest = torch.full((len(sizes),), -torch.inf).scatter_reduce(0, owner, scores, "amax")
+        top = torch.maximum(highest, rest).detach()
         total = torch.zeros(len(sizes)).index_add(0, owner, (scores - top[owner]).exp()) + (rest - top).exp()
         lost = top + total.log() - torch.where(has_right, scores[chosen], rest)
-        value = lost.mean() + DECAY * (line.weights.square().sum() + none.weights[1:].square().sum())
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        return lost.mean() + DECAY * (line.weights.square().sum() + none.weights[1:].square().sum())
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    found, shift = line.unscaled()
-    rest, rest_shift = none.unscaled()
-    rest["one"] = round(rest["one"] + rest_shift - shift, 4)
-    return replace(BLANK, line=found, none=rest)
+    minimize(compute_loss, [line.weights, none.weights])
+    of_line, shift = line.unscaled()
+    of_none, none_shift = none.unscaled()
+    of_none["one"] = round(of_none["one"] + none_shift - shift, 4)
+    return replace(BLANK, line=of_line, none=of_none)
 
 
 @dataclass(frozen=True)
@@ -160,17 +170,17 @@ class Table:
     def unscaled(self) -> tuple[dict[str, float], float]:
         """The weights for the original columns, and the constant that all scores then lack."""
         weights = self.weights.detach().double().numpy() / self.spread
-        return {name: round(value, 4) for name, value in zip(self.names, weights.tolist(), strict=True)}, -float(
-            self.mean @ weights
-        )
+        rounded = [round(value, 4) for value in weights.tolist()]
+        return dict(zip(self.names, rounded, strict=True)), -float(self.mean @ weights)
 
 
-def judge(weights: ProposalWeights, each: Ranked) -> tuple[float, bool]:
+def judge(weights: ProposalWeights, gap: Ranked) -> tuple[float, bool]:
     """The certainty of the first candidate, and whether it is right."""
-    scores = np.array([dot(weights.line, row) for row in each.candidates] + [dot(weights.none, each.none)])
-    shares = np.exp(scores - scores.max())
+    scores = [dot(weights.line, row) for row in gap.candidates]
+    scores.append(dot(weights.none, gap.none))
+    shares = np.exp(np.array(scores) - max(scores))
     best = int(np.argmax(shares[:-1]))
-    return float(shares[best] / shares.sum()), best == each.right
+    return float(shares[best] / shares.sum()), best == gap.right
 
 
 def dot(weights: Mapping[str, float], columns: Columns) -> float:
@@ -179,8 +189,10 @@ def dot(weights: Mapping[str, float], columns: Columns) -> float:
 
 def tell(pairs: Sequence[tuple[float, bool]]) -> str:
     sure = [is_right for certainty, is_right in pairs if certainty >= SURE]
-    share, right = 100 * len(sure) / len(pairs), 100 * sum(sure) / max(1, len(sure))
-    first = 100 * sum(is_right for _, is_right in pairs) / len(pairs)
+    num_right = sum(is_right for _, is_right in pairs)
+    first = 100 * num_right / len(pairs)
+    share = 100 * len(sure) / len(pairs)
+    right = 100 * sum(sure) / max(1, len(sure))
     return (
         f"{len(pairs)} lines of packages left out of the fit, the first right in {first:.1f} %: {share:.1f} % with"
         f" certainty {SURE} and more, of which {right:.1f} % right; {ENOUGH:.0%} right from {threshold_of(pairs)}"
@@ -189,20 +201,24 @@ def tell(pairs: Sequence[tuple[float, bool]]) -> str:
 
 def fit_bodies(weights: ProposalWeights, tasks: Sequence[Task]) -> ProposalWeights:
     """The weights, with the fitted worth of texts as whole bodies."""
-    likeness: list[tuple[float, bool]] = []
+    alike: list[tuple[float, bool]] = []
     lines: list[tuple[float, bool]] = []
     for task in tasks:
         around, wanted = bodies.look_around(task), split(task.middle)
-        likeness += [(value, split(text) == wanted) for text, value, _ in find_siblings(around, 0)[:1]]
-        lines += [(share, split(text) == wanted) for text, share in lines_as_bodies(weights, around)]
-    found = []
-    for least, below in zip(LIKENESS, (math.inf, *LIKENESS), strict=False):
-        rights = [is_right for value, is_right in likeness if least <= value < below]
-        found.append((least, round((sum(rights) + 0.5) / (len(rights) + 10), 3)))
+        for text, likeness, _ in find_siblings(around, 0)[:1]:
+            alike.append((likeness, split(text) == wanted))
+        for text, share in lines_as_bodies(weights, around):
+            lines.append((share, split(text) == wanted))
+    siblings = []
+    below = math.inf
+    for least in LIKENESS:
+        rights = [is_right for likeness, is_right in alike if least <= likeness < below]
+        siblings.append((least, round((sum(rights) + 0.5) / (len(rights) + 10), 3)))
         print(f"{len(rights)} bodies alike by {least} and more: {sum(rights)} right")
+        below = least
     odds = min(ODDS, key=lambda odds: loss_of(replace(weights, body_odds=odds), lines))
     print(f"{len(lines)} lines as whole bodies: {sum(is_right for _, is_right in lines)} right, odds {odds}")
-    return replace(weights, siblings=found, body_odds=odds)
+    return replace(weights, siblings=siblings, body_odds=odds)
 
 
 def split(body: str) -> list[str]:
@@ -211,12 +227,17 @@ def split(body: str) -> list[str]:
 
 def lines_as_bodies(weights: ProposalWeights, around: Surroundings) -> Iterator[tuple[str, float]]:
     candidates, shares = weigh(Scene.of(around, 0), weights)
-    yield from ((one.line, share) for one, share in zip(candidates, shares, strict=True) if share >= 0.01)
+    for candidate, share in zip(candidates, shares, strict=True):
+        if share >= 0.01:
+            yield candidate.line, share
 
 
 def loss_of(weights: ProposalWeights, lines: Sequence[tuple[float, bool]]) -> float:
-    chances = [(weights.as_body(share), is_right) for share, is_right in lines]
-    return -math.fsum(math.log(max(1e-9, chance if is_right else 1 - chance)) for chance, is_right in chances)
+    losses = []
+    for share, is_right in lines:
+        chance = weights.as_body(share)
+        losses.append(math.log(max(1e-9, chance if is_right else 1 - chance)))
+    return -math.fsum(losses)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Final
 
 import numpy as np
 import torch
 import typer
 
-from bench.quality.proposals import Fill, kept, open_client
+from bench.quality.product import Fill, KeepFolder, ModelName, describe_fills, fill_holes, keep_fills, open_client
 from bench.quality.report import show
 from bench.quality.score import share
-from bench.quality.suite import Task, read_suite
+from bench.quality.suite import SuiteFile, Task, read_suite
 from midfill_engine.wire import BASE
-from midfill_infill.context.references import Reference
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
-from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.refactor.planning.recipes.type_hints import find
 from midfill_infill.text.document import Document
 
@@ -35,24 +32,30 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def main(
-    suite: Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")],
-    keep: Annotated[Path, typer.Argument(help="A folder: fills are kept there, and not made again.")],
+    suite: SuiteFile,
+    keep: KeepFolder,
     limit: Annotated[int, typer.Option(min=1)] = 60,
     seed: int = 5,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
 ) -> None:
     """Prints how many signatures have a type everywhere and else are what they were, and how many types are right, with
     intervals over files, and a floor.
     """
     torch.set_num_threads(1)
-    tasks = list(islice(draw(read_suite(suite).tasks, seed), limit))
+    read = read_suite(suite)
+    tasks = list(islice(draw(read.tasks, seed), limit))
+    facts = describe_fills(model, read)
+    fills = keep_fills(keep, "add-type-hints", facts, tasks, partial(write, open_client(model)))
+    truths = [list_types(read_true(task)) for task in tasks]
+    columns = {
+        "whole %": [is_whole(task, made.text) for task, made in zip(tasks, fills, strict=True)],
+        "types right %": [share_right(task, made.text) for task, made in zip(tasks, fills, strict=True)],
+        f"types right %, floor {FLOOR}": list(map(share_of_floor, truths)),
+    }
+    print(f"{len(tasks)} signatures, {sum(map(len, truths))} types")
     groups = [task.group for task in tasks]
-    fills = list(kept(keep, "add-type-hints", tasks, partial(write, open_client(model))))
-    whole, right = zip(*(judge(task, each.text) for task, each in zip(tasks, fills, strict=True)), strict=True)
-    floor = [judge(task, task.middle, FLOOR)[1] for task in tasks]
-    print(f"{len(tasks)} signatures, {sum(map(len, map(list_types, map(read_true, tasks))))} types")
-    for name, values in {"whole %": whole, "types right %": right, f"types right %, floor {FLOOR}": floor}.items():
-        print(f"{name}: {show(share(list(values), groups))}")
+    for name, values in columns.items():
+        print(f"{name}: {show(share(values, groups))}")
 
 
 def draw(tasks: tuple[Task, ...], seed: int) -> Iterator[Task]:
@@ -61,26 +64,40 @@ def draw(tasks: tuple[Task, ...], seed: int) -> Iterator[Task]:
     rng = np.random.default_rng(seed)
     for group in rng.permutation(sorted(files)).tolist():
         source = files[group].program(files[group].middle)
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError):
-            continue
-        fitting = [node for node in ast.walk(tree) if isinstance(node, Function) and is_typed(node)]
-        if fitting:
-            function = fitting[int(rng.integers(len(fitting)))]
+        typed = [function for function in list_functions(source) if is_typed(function)]
+        if typed:
+            function = typed[int(rng.integers(len(typed)))]
             bare = strip(source.encode(), function).decode()
             yield replace(files[group], id=f"{group}:{function.lineno}", prefix=bare, middle=source, suffix="")
 
 
+def list_functions(source: str) -> list[Function]:
+    """All functions of a file, none if it does not parse."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
 def list_arguments(function: Function) -> list[ast.arg]:
-    found = function.args
-    every = [*found.posonlyargs, *found.args, found.vararg, *found.kwonlyargs, found.kwarg]
-    return [each for each in every if each is not None and each.arg not in OWN]
+    """The parameters that a type is written for."""
+    parameters = function.args
+    in_order = [
+        *parameters.posonlyargs,
+        *parameters.args,
+        parameters.vararg,
+        *parameters.kwonlyargs,
+        parameters.kwarg,
+    ]
+    return [argument for argument in in_order if argument is not None and argument.arg not in OWN]
 
 
 def is_typed(function: Function) -> bool:
     arguments = list_arguments(function)
-    return bool(arguments) and function.returns is not None and all(each.annotation for each in arguments)
+    if not arguments or function.returns is None:
+        return False
+    return all(argument.annotation for argument in arguments)
 
 
 def strip(source: bytes, function: Function) -> bytes:
@@ -88,74 +105,97 @@ def strip(source: bytes, function: Function) -> bytes:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    spans = []
-    for each in list_arguments(function):
-        assert each.annotation is not None and each.annotation.end_lineno and each.annotation.end_col_offset is not None
-        begin = starts[each.lineno - 1] + each.col_offset + len(each.arg.encode())
-        spans.append((begin, starts[each.annotation.end_lineno - 1] + each.annotation.end_col_offset))
+
+    def find_end(node: ast.expr) -> int:
+        assert node.end_lineno and node.end_col_offset is not None
+        return starts[node.end_lineno - 1] + node.end_col_offset
+
     result = function.returns
-    assert result is not None and result.end_lineno and result.end_col_offset is not None
-    end = starts[result.end_lineno - 1] + result.end_col_offset
-    spans.append((source.rindex(b"->", 0, starts[result.lineno - 1] + result.col_offset), end))
-    for begin, end in reversed(spans):
-        is_result = source[begin : begin + 2] == b"->"
-        source = (source[:begin].rstrip() if is_result else source[:begin]) + source[end:]
+    assert result is not None
+    arrow = source.rindex(b"->", 0, starts[result.lineno - 1] + result.col_offset)
+    spans = [(len(source[:arrow].rstrip()), find_end(result))]
+    for argument in list_arguments(function):
+        assert argument.annotation is not None
+        name_start = starts[argument.lineno - 1] + argument.col_offset
+        spans.append((name_start + len(argument.arg.encode()), find_end(argument.annotation)))
+    for start, end in sorted(spans, reverse=True):
+        source = source[:start] + source[end:]
     return source
+
+
+def line_of(task: Task) -> int:
+    """Where the task's function starts, counted from 1."""
+    return int(task.id.rpartition(":")[2])
 
 
 def write(client: EngineClient, task: Task) -> Fill:
     """The whole file with types."""
     document = Document(task.prefix.encode(), task.language)
-    line = int(task.id.rpartition(":")[2])
-    references = tuple(Reference(**each) for each in task.references)
     for hole in find(document, ""):
-        text = document.data[: hole.start_byte].decode()
-        if text.rpartition("def ")[0].count("\n") + 1 == line:
-            try:
-                *_, filled = fill(document, [hole], Options(references=references), client)
-            except MidfillError:
-                break
-            assert isinstance(filled, Filled)
-            return Fill(filled.patch.apply(document.data).decode(), filled.best.certainty, 0.0)
+        before = document.data[: hole.start_byte].decode()
+        if before.rpartition("def ")[0].count("\n") + 1 != line_of(task):
+            continue
+        try:
+            filled = fill_holes(client, task, document, [hole])
+        except MidfillError:
+            break
+        return Fill(filled.patch.apply(document.data).decode(), filled.best.certainty, 0.0)
     return Fill(task.prefix, None, 0.0)
 
 
 def read_function(task: Task, text: str) -> Function | None:
-    line = int(task.id.rpartition(":")[2])
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return None
-    return next((node for node in ast.walk(tree) if isinstance(node, Function) and node.lineno == line), None)
+    """The task's function in a file, None if there is none."""
+    at_line = (function for function in list_functions(text) if function.lineno == line_of(task))
+    return next(at_line, None)
 
 
 def read_true(task: Task) -> Function:
-    found = read_function(task, task.middle)
-    assert found is not None
-    return found
+    function = read_function(task, task.middle)
+    assert function is not None
+    return function
 
 
 def list_types(function: Function) -> list[str]:
     """The types of the parameters and of the result, "" where there is none."""
-    nodes = [*(each.annotation for each in list_arguments(function)), function.returns]
-    return ["" if node is None else ast.unparse(node).strip("'\"").replace("'", '"') for node in nodes]
+    annotations = [argument.annotation for argument in list_arguments(function)]
+    types = []
+    for node in (*annotations, function.returns):
+        text = "" if node is None else ast.unparse(node)
+        types.append(text.strip("'\"").replace("'", '"'))
+    return types
+
+
+def list_names(function: Function) -> list[str]:
+    return [argument.arg for argument in list_arguments(function)]
 
 
 def list_defaults(function: Function) -> list[str]:
-    return [ast.dump(each) for each in (*function.args.defaults, *function.args.kw_defaults) if each is not None]
+    values = (*function.args.defaults, *function.args.kw_defaults)
+    return [ast.dump(value) for value in values if value is not None]
 
 
-def judge(task: Task, text: str, floor: tuple[str, str] | None = None) -> tuple[float, float]:
-    """Whether all parameters and the result have types and nothing else changed, and the share of right types."""
-    true, found = read_true(task), read_function(task, text)
-    wanted = list_types(true)
-    if floor is not None:
-        return 0.0, float(np.mean([each == floor[place + 1 == len(wanted)] for place, each in enumerate(wanted)]))
-    if found is None or [each.arg for each in list_arguments(found)] != [each.arg for each in list_arguments(true)]:
-        return 0.0, 0.0
-    types = list_types(found)
-    right = float(np.mean([one == other for one, other in zip(types, wanted, strict=True)]))
-    return float(all(types) and list_defaults(true) == list_defaults(found)), right
+def is_whole(task: Task, text: str) -> float:
+    """1 if all parameters and the result have types and nothing else changed, else 0."""
+    true, written = read_true(task), read_function(task, text)
+    if written is None or list_names(written) != list_names(true):
+        return 0.0
+    return float(all(list_types(written)) and list_defaults(true) == list_defaults(written))
+
+
+def share_right(task: Task, text: str) -> float:
+    """The share of right types; 0 where the parameters are others."""
+    true, written = read_true(task), read_function(task, text)
+    if written is None or list_names(written) != list_names(true):
+        return 0.0
+    pairs = zip(list_types(written), list_types(true), strict=True)
+    return float(np.mean([type_written == type_true for type_written, type_true in pairs]))
+
+
+def share_of_floor(types: list[str]) -> float:
+    """The share of right types where all parameters have one type and the result another."""
+    *parameters, result = types
+    right = [name == FLOOR[0] for name in parameters]
+    return float(np.mean([*right, result == FLOOR[1]]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch
 import typer
 from tests.engine.in_process import denoise, drain
 
+from bench.quality.product import ModelName
 from bench.quality.report import show
 from bench.quality.score import share
 from bench.quality.suite import Task, read_suite
@@ -38,21 +39,24 @@ def main(
     limit: Annotated[
         int, typer.Option(min=1, help="At most so many gaps; those of fewer than three tokens count.")
     ] = 50,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
 ) -> None:
     """Prints how many unknown tokens and how many lines are right, with intervals over files."""
     torch.set_num_threads(1)
     runtime = load_runtime(model, "cpu")
     tasks = [task for task in read_suite(suite).tasks[:limit] if can_be_asked(runtime, task)]
-    found = [ask(runtime, task, number) for number, task in enumerate(tasks)]
-    groups, total = [task.group for task in tasks], sum(each.count for each in found)
+    answers = [ask(runtime, task, number) for number, task in enumerate(tasks)]
+    groups = [task.group for task in tasks]
+    total = sum(answer.count for answer in answers)
+    num_right = sum(answer.right for answer in answers)
+    print(f"{len(answers)} lines: {100 * num_right / total:.1f} % of {total} unknown tokens right")
     print(
-        f"{len(found)} lines: {100 * sum(each.right for each in found) / total:.1f} % of {total} unknown tokens right"
+        f"a line's unknown tokens right %: {show(share([answer.right / answer.count for answer in answers], groups))}"
     )
-    print(f"a line's unknown tokens right %: {show(share([each.right / each.count for each in found], groups))}")
-    print(f"whole lines right %: {show(share([float(each.is_whole) for each in found], groups))}")
-    mean = sum(each.forwards for each in found) / len(found)
-    print(f"forward passes: {mean:.1f}; CPU s: {sum(each.cpu_s for each in found) / len(found):.2f}")
+    print(f"whole lines right %: {show(share([float(answer.is_whole) for answer in answers], groups))}")
+    forwards = sum(answer.forwards for answer in answers) / len(answers)
+    cpu_s = sum(answer.cpu_s for answer in answers) / len(answers)
+    print(f"forward passes: {forwards:.1f}; CPU s: {cpu_s:.2f}")
 
 
 def can_be_asked(runtime: Runtime, task: Task) -> bool:
@@ -67,7 +71,7 @@ def ask(runtime: Runtime, task: Task, number: int) -> Filled:
     before, after = task.prefix + lead, task.middle[len(lead) + len(line) :] + task.suffix
     spans = list(pairwise([0, *accumulate(len(tokenizer.token_bytes(token)) for token in tokenizer.encode(line))]))
     keep = [span for place, span in enumerate(spans) if place % 2 != number % 2]
-    excerpts = [each.text for each in find_excerpts([before, after], [])]
+    excerpts = [excerpt.text for excerpt in find_excerpts([before, after], [])]
 
     def fill(hole: HoleSpec) -> InfillRequest:
         segments: list[Segment] = [TextSegment(text=before), HoleSegment(hole=hole), TextSegment(text=after)]

@@ -63,9 +63,10 @@ def main(
     """Draws lines by the size of their files, and leaves out files that hold evaluation programs."""
     hits, rng = count_hits(evaluation or []), np.random.default_rng(seed)
     with out.open("w", encoding="utf-8") as rows:
-        for package, files in (found for path in sources for found in read_packages(path, rng, share)):
-            clean = [file for file in files if hits(file[2]) < MAX_HITS]
-            write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests, physical, inside))
+        for source in sources:
+            for package, files in read_packages(source, rng, share):
+                clean = [file for file in files if hits(file[2]) < MAX_HITS]
+                write_rows(rows, package, files, draw(clean, per_package, rng, mixed, tests, physical, inside))
 
 
 def write_rows(rows: TextIO, package: str, files: list[File], chosen: Iterable[tuple[File, Span]]) -> None:
@@ -96,15 +97,15 @@ def write_files(folder: Path, files: list[File]) -> None:
 @lru_cache(maxsize=64)
 def list_references(folder: Path, path: str) -> list[dict[str, str]]:
     """The references that a fill in that file may use, as the command finds them."""
-    found = find_references(Document.read(folder / path), folder / path, root=folder)
-    return [{"kind": each.kind, "text": each.text} for each in found]
+    references = find_references(Document.read(folder / path), folder / path, root=folder)
+    return [{"kind": reference.kind, "text": reference.text} for reference in references]
 
 
 def read_packages(path: Path, rng: np.random.Generator, share: float) -> Iterator[tuple[str, list[File]]]:
     """The packages of a source with their files."""
     if path.suffix != ".xz":
         files = ((name, LANGUAGE_OF.get(Path(name).suffix), data) for name, data in sorted(read_archive(path)))
-        yield path.name.split("-")[0], [each for each in map(_file, files) if each is not None]
+        yield path.name.split("-")[0], [file for file in map(_file, files) if file is not None]
         return
     packages: dict[str, list[File]] = {}
     with lzma.open(path, "rt", encoding="utf-8") as lines:
@@ -127,8 +128,8 @@ def read_archive(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, stream.read()
 
 
-def _file(found: tuple[str, str | None, bytes]) -> File | None:
-    name, language, data = found
+def _file(member: tuple[str, str | None, bytes]) -> File | None:
+    name, language, data = member
     if language is None or UNWANTED.search(name) or not MIN_BYTES <= len(data) <= MAX_BYTES:
         return None
     try:
@@ -154,10 +155,10 @@ def draw(
             return
         file = files[int(rng.choice(len(files), p=sizes / sizes.sum()))]
         path, language, text = file
-        found = parts_of(text) if inside else lines_of(text, language, physical)
-        if not found:
+        spans_here = parts_of(text) if inside else lines_of(text, language, physical)
+        if not spans_here:
             continue
-        span = found[int(rng.integers(len(found)))]
+        span = spans_here[int(rng.integers(len(spans_here)))]
         if mixed:
             span = vary(text, span, rng)
         if inside and rng.random() < RANGED:
@@ -182,9 +183,11 @@ def vary(text: str, line: Span, rng: np.random.Generator) -> Span:
 @lru_cache(maxsize=256)
 def lines_of(text: str, language: str, physical: bool = False) -> list[Span]:
     """Logical or physical lines of Python, filled lines of all else, without indent and line end."""
-    read = filled_lines if language != "python" else physical_lines if physical else logical_lines
-    found = read(text)
-    return [span for span in found if _is_fit(text[slice(*span)])]
+    if language != "python":
+        line_spans = filled_lines(text)
+    else:
+        line_spans = physical_lines(text) if physical else logical_lines(text)
+    return [span for span in line_spans if _is_fit(text[slice(*span)])]
 
 
 @lru_cache(maxsize=256)
@@ -196,15 +199,15 @@ def parts_of(text: str) -> list[Span]:
         return []
     lines = text.split("\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    found = []
+    parts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Name) and node.end_lineno == node.lineno:
             line, start = lines[node.lineno - 1], int(starts[node.lineno - 1])
             columns = node.col_offset, node.end_col_offset or 0  # in bytes
             first, last = (len(line.encode()[:column].decode()) for column in columns)
             if MIN_PART <= last - first <= MAX_PART and line[first:last].strip() != line.strip():
-                found.append((start + first, start + last))
-    return found
+                parts.append((start + first, start + last))
+    return parts
 
 
 def _is_fit(line: str) -> bool:
@@ -212,42 +215,43 @@ def _is_fit(line: str) -> bool:
 
 
 def filled_lines(text: str) -> list[Span]:
-    found, start = [], 0
+    line_spans, start = [], 0
     for line in text.split("\n"):
         if line.strip():
-            found.append((start + len(line) - len(line.lstrip()), start + len(line.rstrip())))
+            line_spans.append((start + len(line) - len(line.lstrip()), start + len(line.rstrip())))
         start += len(line) + 1
-    return found
+    return line_spans
 
 
 def physical_lines(text: str) -> list[Span]:
     """The physical lines of statements, without comments and long strings."""
-    found = []
+    line_spans = []
     for start, end in logical_lines(text):
         statement = text[start:end]
         if not LONG_STRING.search(statement):
             inner = [(start + first, start + last) for first, last in filled_lines(statement)]
-            found += [(first, last) for first, last in inner if text[first] != "#"]
-    return found
+            line_spans += [(first, last) for first, last in inner if text[first] != "#"]
+    return line_spans
 
 
 def logical_lines(text: str) -> list[Span]:
     """The logical lines up to the first error."""
     offsets = np.cumsum([0, *(len(line) + 1 for line in text.split("\n"))])
-    found: list[Span] = []
+    line_spans: list[Span] = []
     start, end = None, 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.NEWLINE:
                 if start is not None:
-                    found.append((start, end))
+                    line_spans.append((start, end))
                 start = None
             elif token.type not in SKIPPED:
-                start = int(offsets[token.start[0] - 1]) + token.start[1] if start is None else start
+                if start is None:
+                    start = int(offsets[token.start[0] - 1]) + token.start[1]
                 end = int(offsets[token.end[0] - 1]) + token.end[1]
     except (tokenize.TokenError, IndentationError, SyntaxError):
-        return found
-    return found
+        return line_spans
+    return line_spans
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,9 @@ def conditions(lengths: Sequence[str], *, ablate_suffix: bool = True) -> list[Co
     for name in lengths:
         match name:
             case "own" | "oracle":
-                chosen += [Condition(name), *([Condition(name, sees_suffix=False)] if ablate_suffix else [])]
+                chosen.append(Condition(name))
+                if ablate_suffix:
+                    chosen.append(Condition(name, sees_suffix=False))
             case "fixed":
                 chosen += map(Condition, FIXED_LENGTHS)
             case _:
@@ -137,11 +140,11 @@ def measure_floors(
 
 def compare(measured: Sequence[Measured], suite: Suite) -> list[Difference]:
     """The gain of the true length, the gain of the suffix, and the lead of each length over the best floor."""
-    rows = {each.row.name: each for each in measured}
-    floors = [each for each in measured if each.row.is_floor]
+    rows = {result.row.name: result for result in measured}
+    floors = [result for result in measured if result.row.is_floor]
     pairs = [("oracle", "own"), ("own", "own, no suffix"), ("oracle", "oracle, no suffix")]
     if floors:
-        best = max(floors, key=lambda each: sum(each.success)).row.name
+        best = max(floors, key=lambda result: sum(result.success)).row.name
         pairs += [("own", best), ("oracle", best)]
     groups = [task.group for task in suite.tasks]
     metric = "exact match" if any(task.tests is None for task in suite.tasks) else "pass@1"
@@ -157,8 +160,8 @@ def _score(tasks: Sequence[Task], texts: Sequence[str], limits: Limits | None, w
 
 
 def success_of(scores: Sequence[Score]) -> tuple[float, ...]:
-    has_tests = all(row.passed is not None for row in scores)
-    return tuple(float(bool(row.passed) if has_tests else row.exact) for row in scores)
+    columns = _columns(scores)
+    return tuple(columns["pass_at_1"] or columns["exact_match"])
 
 
 def row_of(
@@ -170,46 +173,46 @@ def row_of(
     is_floor: bool = False,
 ) -> Row:
     groups = [row.group for row in scores]
-    has_tests, is_python = (all(value is not None for value in column) for column in _columns(scores))
-    success = [value == 1.0 for value in success_of(scores)]
+    success = success_of(scores)
+    fill_calibration, median_ms = None, None
+    if completions:
+        fill_calibration = calibrate(whole_fills(completions, [value == 1.0 for value in success]))
+        median_ms = round(statistics.median(completion.ms for completion in completions), 1)
     return Row(
         name=name,
         length=length,
         sees_suffix=sees_suffix,
         is_floor=is_floor,
-        pass_at_1=share([float(bool(row.passed)) for row in scores], groups) if has_tests else None,
-        exact_match=share([float(row.exact) for row in scores], groups),
-        edit_similarity=share([row.similarity for row in scores], groups),
-        parses=share([float(bool(row.parses)) for row in scores], groups) if is_python else None,
+        **_shares(_columns(scores), groups),
         num_refused=sum(completion.refusal is not None for completion in completions),
-        median_ms=round(statistics.median(each.ms for each in completions), 1) if completions else None,
+        median_ms=median_ms,
         failures=failures(scores),
         token_calibration=calibrate(settled_tokens(completions)),
-        fill_calibration=calibrate(whole_fills(completions, success)) if completions else None,
+        fill_calibration=fill_calibration,
     )
 
 
-def _columns(scores: Sequence[Score]) -> tuple[list[bool | None], list[bool | None]]:
-    return [row.passed for row in scores], [row.parses for row in scores]
+def _columns(scores: Sequence[Score]) -> dict[str, list[float]]:
+    """The values of every task by the name of their share in a row; none where they are not known of all tasks."""
+    passed = [row.passed for row in scores]
+    parses = [row.parses for row in scores]
+    return {
+        "pass_at_1": [] if None in passed else [float(bool(value)) for value in passed],
+        "exact_match": [float(row.exact) for row in scores],
+        "edit_similarity": [row.similarity for row in scores],
+        "parses": [] if None in parses else [float(bool(value)) for value in parses],
+    }
+
+
+def _shares(columns: Mapping[str, Sequence[float]], groups: Sequence[str]) -> dict[str, Any]:
+    return {name: share(values, groups) if values else None for name, values in columns.items()}
 
 
 def _mean_of_fixed(fixed: Sequence[Sequence[Score]]) -> Measured:
     """Each task counts with its mean over the lengths, so the interval is over problems still."""
+    columns = [_columns(scores) for scores in fixed]
+    means = {name: np.mean([of_length[name] for of_length in columns], axis=0).tolist() for name in columns[0]}
     groups = [row.group for row in fixed[0]]
-
-    def mean(value: Callable[[Score], float]) -> list[float]:
-        means: list[float] = np.mean([[value(row) for row in scores] for scores in fixed], axis=0).tolist()
-        return means
-
-    has_tests, is_python = (all(value is not None for value in column) for column in _columns(fixed[0]))
-    row = Row(
-        name="fixed",
-        length="fixed, mean of " + ", ".join(map(str, FIXED_LENGTHS)),
-        sees_suffix=True,
-        is_floor=False,
-        pass_at_1=share(mean(lambda row: float(bool(row.passed))), groups) if has_tests else None,
-        exact_match=share(mean(lambda row: float(row.exact)), groups),
-        edit_similarity=share(mean(lambda row: row.similarity), groups),
-        parses=share(mean(lambda row: float(bool(row.parses))), groups) if is_python else None,
-    )
-    return Measured(row, tuple(mean(lambda row: float(bool(row.passed)) if has_tests else float(row.exact))))
+    length = f"fixed, mean of {', '.join(map(str, FIXED_LENGTHS))}"
+    row = Row(name="fixed", length=length, sees_suffix=True, is_floor=False, **_shares(means, groups))
+    return Measured(row, tuple(means["pass_at_1"] or means["exact_match"]))

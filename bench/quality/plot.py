@@ -30,53 +30,25 @@ def draw(record: dict[str, Any], path: Path) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def draw_versus(record: dict[str, Any], path: Path) -> None:
-    """Writes an SVG of a record as `versus.to_json` makes it: quality, time a fill, bits per byte."""
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(11, 4.2), layout="constrained")
-        quality, times, bits = figure.subplots(1, 3, width_ratios=(3, 2, 2))
-        rows = record["rows"][::-1]
-        names, places = [f"{row['name']}, {row['length']}" for row in rows], range(len(rows))
-        metric = "pass_at_1" if all(row["pass_at_1"] for row in rows) else "exact_match"
-        colours = [FLOOR_COLOUR if row["name"] == record["rows"][-1]["name"] else MODEL_COLOUR for row in rows]
-        for place, row, colour in zip(places, rows, colours, strict=True):
-            _bar(quality, place, row[metric], "percent", colour)
-        quality.set_yticks(places, names)
-        quality.set_xlabel(f"{metric.replace('_at_', '@').replace('_', ' ')}, %")
-        times.barh(places, [row["median_ms"] for row in rows], color=colours)
-        times.set_yticks(places, [""] * len(rows))
-        times.set_xlabel("ms a fill, median")
-        for place, found in enumerate(record["bits"][::-1]):
-            _bar(bits, 3 * place + 1, found["with_suffix"], "value", MODEL_COLOUR if place else FLOOR_COLOUR)
-            _bar(bits, 3 * place, found["without_suffix"], "value", "#dddddd")
-        labels = [label for found in record["bits"][::-1] for label in ("no suffix", found["name"])]
-        bits.set_yticks([0, 1, 3, 4], labels)
-        bits.set_xlabel("bits per byte, length known")
-        for axes in (quality, times, bits):
-            axes.set_xlim(left=0)
-        suite, changed = record["suite"], " with changes" if record["is_modified"] else ""
-        figure.suptitle(
-            f"{suite['name']} {suite['split'] or ''} {suite['kind'] or ''}: {suite['tasks']} gaps, greedy, "
-            f"{record['torch_threads']} thread(s), 95 % intervals\n"
-            f"{record['date']}, commit {record['commit']}{changed}",
-            fontsize=9,
-        )
-        figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-def _bar(axes: Axes, place: float, value: dict[str, float], key: str, colour: str) -> None:
+def _bar(axes: Axes, place: float, share: dict[str, float], colour: str) -> None:
     """A bar with its interval."""
-    below, above = value[key] - value["low"], value["high"] - value[key]
-    axes.barh(place, value[key], color=colour, xerr=[[below], [above]], ecolor="#444444", capsize=2)
+    percent = share["percent"]
+    below, above = percent - share["low"], share["high"] - percent
+    axes.barh(place, percent, color=colour, xerr=[[below], [above]], ecolor="#444444", capsize=2)
 
 
 def _draw_shares(axes: Axes, record: dict[str, Any]) -> None:
-    metric = "pass_at_1" if all(row["pass_at_1"] for row in record["rows"]) else "exact_match"
     rows = record["rows"][::-1]
+    has_tests = all(row["pass_at_1"] for row in rows)
+    labels = []
     for place, row in enumerate(rows):
-        _bar(axes, place, row[metric], "percent", FLOOR_COLOUR if row["is_floor"] else MODEL_COLOUR)
-    axes.set_yticks(range(len(rows)), [f"floor: {row['name']}" if row["is_floor"] else row["name"] for row in rows])
-    axes.set_xlabel(f"{metric.replace('_at_', '@').replace('_', ' ')}, %")
+        colour, label = MODEL_COLOUR, row["name"]
+        if row["is_floor"]:
+            colour, label = FLOOR_COLOUR, f"floor: {label}"
+        labels.append(label)
+        _bar(axes, place, row["pass_at_1"] if has_tests else row["exact_match"], colour)
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set_xlabel("pass@1, %" if has_tests else "exact match, %")
     axes.set_xlim(left=0)
 
 
@@ -85,10 +57,10 @@ def _draw_reliability(axes: Axes, record: dict[str, Any]) -> None:
     for row in record["rows"]:
         calibration = row["token_calibration"]
         if row["name"] in ("own", "oracle") and calibration:
-            places = [each["confidence"] for each in calibration["bins"]]
-            right = [each["right"] for each in calibration["bins"]]
+            confidence = [bin["confidence"] for bin in calibration["bins"]]
+            right = [bin["right"] for bin in calibration["bins"]]
             label = f"{row['name']} length: ECE {calibration['error']:.2f}, {calibration['count']} tokens"
-            axes.plot(places, right, marker="o", markersize=3, label=label)
+            axes.plot(confidence, right, marker="o", markersize=3, label=label)
     axes.set(xlabel="confidence of a settled token", ylabel="share that is right", xlim=(0, 1), ylim=(0, 1))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", frameon=False)

@@ -6,15 +6,12 @@ are sure. Knows suites, the engine and the fill; runs no program.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -22,38 +19,31 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from tests.engine.in_process import denoise
 
-from bench.measure import ROOT, hash_sources
 from bench.quality import drawn
 from bench.quality.calibration import calibrate, threshold_of
-from bench.quality.report import WIDTH, find_origin, find_weights, hash_weights, show
+from bench.quality.product import (
+    Fill,
+    ModelName,
+    by_product,
+    describe_fills,
+    keep_fills,
+    name_fills,
+    open_client,
+    place_task,
+)
+from bench.quality.report import find_origin, find_weights, open_paper, show
 from bench.quality.score import Score, Share, difference, score, share
 from bench.quality.suite import Task, read_suite
 from midfill_engine import judging
 from midfill_engine.judging import JudgeWeights, Kind, shipped_weights
-from midfill_engine.loading import runtime
-from midfill_engine.loading.runtime import Runtime
-from midfill_engine.wire import BASE, InfillRequest, InfillResponse, StepEvent
-from midfill_infill.context.references import Reference
-from midfill_infill.engines.client import EngineClient
+from midfill_engine.wire import BASE
 from midfill_infill.filling.candidates import CandidateSelector
-from midfill_infill.filling.fill import Filled, Options, fill
 from midfill_infill.proposals import PROPOSERS, Surroundings, propose
-from midfill_infill.syntax.holes import hole_at_cursor, hole_at_range
-from midfill_infill.text.document import Document
-from midfill_infill.text.spans import Hole
 
 SURE: Final = 0.5
 FIRST: Final = "as shipped"
 ALONE: Final = "proposals alone"
-
-
-@dataclass(frozen=True)
-class Fill:
-    text: str
-    certainty: float | None
-    cpu_ms: float
 
 
 @dataclass(frozen=True)
@@ -86,92 +76,52 @@ def main(
     kind: Annotated[str | None, typer.Option(help="Only this kind, where rows name one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="So many gaps, by hash of their ids.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these ways.")] = None,
-    model: Annotated[str, typer.Option(help="A known model, or a checkpoint's folder.")] = BASE,
+    model: ModelName = BASE,
     keep: Annotated[Path | None, typer.Option(help="A folder: fills are kept there, and not made again.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the record here as JSON.")] = None,
     threads: Annotated[int, typer.Option(min=1)] = 1,
 ) -> None:
     """Measures the product as it ships, without proposers, without each of them, and without the parser's choice."""
-    names = only or list(WAYS)
-    if unknown := set(names).difference(WAYS):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(WAYS)}")
+    names = choose_ways(only, WAYS)
     torch.set_num_threads(threads)
     if suite is None:
-        suite, keep = drawn.rebuild(language), keep or drawn.FOLDER / language / name_fills(model)
-    tasks = read_suite(suite, split=split, kind=kind, limit=limit).tasks
+        suite = drawn.rebuild(language)
+        keep = keep or drawn.FOLDER / language / name_fills(model)
+    chosen = read_suite(suite, split=split, kind=kind, limit=limit)
+    facts = describe_fills(model, chosen)
+    tasks = chosen.tasks
     rows: dict[str, Row] = {}
     exact: dict[str, list[float]] = {}
     for name in names:
-        fills = list(kept(keep, name, tasks, partial(WAYS[name].fill, model)))
+        fills = keep_fills(keep, name, facts, tasks, partial(WAYS[name].fill, model))
         rows[name], scores = measure(name, tasks, fills)
-        exact[name] = [float(each.exact) for each in scores]
+        exact[name] = [float(one.exact) for one in scores]
         Console(stderr=True).print(f"{name}: {show(rows[name].exact)}")
     groups = [task.group for task in tasks]
     first = next(iter(rows))
     gains = {name: difference(exact[first], values, groups) for name, values in exact.items() if name != first}
-    paper = Console(width=None if Console().is_terminal else WIDTH)
+    paper = open_paper()
     for table in tables_of(rows, gains, tasks):
         paper.print(table)
     if out is not None:
-        origin = find_origin(find_weights(model), "none", 1.0)
         record = {
-            **asdict(origin),
+            **asdict(find_origin(find_weights(model), "none", 1.0)),
             "model": model,
             "gaps": len(tasks),
             "files": len(set(groups)),
             "recurring": shared(tasks),
+            "rows": [asdict(row) for row in rows.values()],
+            "gains": {name: asdict(gain) for name, gain in gains.items()},
         }
-        record |= {"rows": [asdict(row) for row in rows.values()]}
-        record |= {"gains": {name: asdict(gain) for name, gain in gains.items()}}
         out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def name_fills(model: str) -> str:
-    """The name of the folder for a model's fills: another one for other weights, or other code."""
-    weights = find_weights(model)
-    facts = hash_weights(weights) if weights else model, hash_sources(ROOT / "engine/midfill_engine", ROOT / "infill")
-    return f"{Path(model).name}-{sha256(repr(facts).encode()).hexdigest()[:12]}"
-
-
-def kept(folder: Path | None, name: str, tasks: Sequence[Task], make: Callable[[Task], Fill]) -> Iterator[Fill]:
-    """The fills of one way; reuses those in `folder`."""
-    known: dict[str, Fill] = {}
-    path = None if folder is None else folder / f"{name}.jsonl"
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for row in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            identity, *values = json.loads(row)
-            known[identity] = Fill(*values)
-    for task in tasks:
-        if task.id not in known:
-            started_s = time.process_time()
-            made = make(task)
-            known[task.id] = Fill(made.text, made.certainty, round(1000 * (time.process_time() - started_s), 1))
-            if path is not None:
-                with path.open("a", encoding="utf-8") as rows:
-                    rows.write(json.dumps([task.id, *asdict(known[task.id]).values()]) + "\n")
-        yield known[task.id]
-
-
-class Local:
-    """An in-process engine in place of a connection."""
-
-    endpoint = SimpleNamespace(is_outside=False)
-
-    def __init__(self, opened: Runtime) -> None:
-        self._runtime = opened
-
-    def models(self) -> tuple[object, ...]:
-        return (self._runtime.info,)
-
-    def infill(self, request: InfillRequest) -> Iterator[StepEvent | InfillResponse]:
-        yield (yield from denoise(self._runtime, request))
-
-
-@cache
-def open_client(model: str, has_adapter: bool = True) -> EngineClient:
-    with nullcontext() if has_adapter else patch.object(runtime, "ADAPTER", "-none"):
-        return cast(EngineClient, Local(runtime.load_runtime(model, "cpu")))
+def choose_ways(only: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+    """The names to measure, all known ones by default. Raises BadParameter."""
+    unknown = set(only or ()).difference(known)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: known are {', '.join(known)}")
+    return list(only or known)
 
 
 @cache
@@ -190,10 +140,11 @@ class Way:
     model: str = ""
 
     def fill(self, model: str, task: Task) -> Fill:
-        with (
-            nullcontext() if self.has_parser else patch.object(CandidateSelector, "_is_at_fault", return_value=False),
-            nullcontext() if self.has_following else patch.object(judging, "shipped_weights", weigh_no_following),
-        ):
+        with ExitStack() as patches:
+            if not self.has_parser:
+                patches.enter_context(patch.object(CandidateSelector, "_is_at_fault", return_value=False))
+            if not self.has_following:
+                patches.enter_context(patch.object(judging, "shipped_weights", weigh_no_following))
             return by_product(open_client(self.model or model, self.has_adapter), task, **self.options)
 
 
@@ -202,9 +153,11 @@ class Alone:
     """The surest proposal: no model, no parser."""
 
     def fill(self, model: str, task: Task) -> Fill:
-        document, hole, references = place_task(task)
-        proposals = propose(PROPOSERS, Surroundings(document, (hole,), references), 0)
-        return Fill(proposals[0].text, proposals[0].certainty, 0.0) if proposals else Fill("", None, 0.0)
+        document, hole = place_task(task)
+        proposals = propose(PROPOSERS, Surroundings(document, (hole,), task.shown_references), 0)
+        if not proposals:
+            return Fill("", None, 0.0)
+        return Fill(proposals[0].text, proposals[0].certainty, 0.0)
 
 
 WAYS: Final[dict[str, Way | Alone]] = {
@@ -220,100 +173,85 @@ WAYS: Final[dict[str, Way | Alone]] = {
 }
 
 
-def place_task(task: Task) -> tuple[Document, Hole, tuple[Reference, ...]]:
-    """Finds the hole as `midfill fill --hole` does for an empty range: one blank line replaces a gap of whole lines. A
-    gap of several lines is a selection, which keeps the white space at its ends.
-    """
-    references = tuple(Reference(**each) for each in task.references)
-    start = len(task.prefix.encode())
-    if "\n" in task.middle.strip():
-        whole = Document((task.prefix + task.middle + task.suffix).encode(), task.language)
-        hole = hole_at_range(whole, start, start + len(task.middle.encode()))
-        document = Document(whole.data[: hole.start_byte] + whole.data[hole.end_byte :], task.language)
-        return document, replace(hole, end_byte=hole.start_byte), references
-    is_line = task.prefix.endswith("\n") or not task.prefix
-    after = task.suffix if not is_line or task.suffix.startswith("\n") else "\n" + task.suffix
-    document = Document((task.prefix + after).encode(), task.language)
-    return document, hole_at_cursor(document, start), references
-
-
-def by_product(client: EngineClient, task: Task, **options: Any) -> Fill:
-    document, hole, references = place_task(task)
-    *_, filled = fill(document, [hole], Options(references=references, **options), client)
-    assert isinstance(filled, Filled)
-    text = filled.patch.apply(document.data).decode()
-    return Fill(text[len(task.prefix) : len(text) - len(task.suffix)], filled.best.certainty, 0.0)
-
-
 def recurs(task: Task) -> bool:
     """True if the line also occurs elsewhere in its file."""
-    return task.middle.strip() in {line.strip() for line in (task.prefix + "\n" + task.suffix).split("\n")}
+    lines = f"{task.prefix}\n{task.suffix}".split("\n")
+    return task.middle.strip() in map(str.strip, lines)
 
 
 def shared(tasks: Sequence[Task]) -> float:
     return round(100 * sum(map(recurs, tasks)) / len(tasks), 1)
 
 
+def score_fills(tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[list[Score], list[tuple[float, bool]]]:
+    """A score per fill, and of each fill that has a certainty this and whether it is exact."""
+    texts = {task.id: made.text for task, made in zip(tasks, fills, strict=True)}
+    scores = score(tasks, texts)
+    pairs = []
+    for made, one in zip(fills, scores, strict=True):
+        if made.certainty is not None:
+            pairs.append((made.certainty, one.exact))
+    return scores, pairs
+
+
 def measure(name: str, tasks: Sequence[Task], fills: Sequence[Fill]) -> tuple[Row, list[Score]]:
-    scores = score(tasks, {task.id: each.text for task, each in zip(tasks, fills, strict=True)})
+    scores, pairs = score_fills(tasks, fills)
     groups = [task.group for task in tasks]
-    again = [recurs(task) for task in tasks]
-    pairs = [(each.certainty, one.exact) for each, one in zip(fills, scores, strict=True) if each.certainty is not None]
-    is_sure = [each.certainty is not None and each.certainty >= SURE for each in fills]
+    recurring = [recurs(task) for task in tasks]
+    is_sure = [made.certainty is not None and made.certainty >= SURE for made in fills]
     calibration = calibrate(pairs)
 
-    def of(chosen: Sequence[bool]) -> Share | None:
+    def exact_among(chosen: Sequence[bool]) -> Share | None:
         exact = [one.exact if is_chosen else None for one, is_chosen in zip(scores, chosen, strict=True)]
         return share_of(exact, groups)
 
     row = Row(
         name=name,
-        exact=of([True] * len(tasks)),
-        similar=share([each.similarity for each in scores], groups),
-        parses=share_of([each.parses for each in scores], groups),
-        passed=share_of([each.passed for each in scores], groups),
-        recurring=of(again),
-        others=of([not each for each in again]),
-        sure=share([float(each) for each in is_sure], groups) if pairs else None,
-        right=of(is_sure),
+        exact=exact_among([True] * len(tasks)),
+        similar=share([one.similarity for one in scores], groups),
+        parses=share_of([one.parses for one in scores], groups),
+        passed=share_of([one.passed for one in scores], groups),
+        recurring=exact_among(recurring),
+        others=exact_among([not recurs_here for recurs_here in recurring]),
+        sure=share(list(map(float, is_sure)), groups) if pairs else None,
+        right=exact_among(is_sure),
         error=None if calibration is None else calibration.error,
         threshold=threshold_of(pairs),
-        cpu_ms=round(float(np.median([each.cpu_ms for each in fills])), 1),
+        cpu_ms=round(float(np.median([made.cpu_ms for made in fills])), 1),
     )
     return row, scores
 
 
 def share_of(values: Sequence[bool | None], groups: Sequence[str]) -> Share | None:
     """The share of true values among the known ones."""
-    known = [(float(value), group) for value, group in zip(values, groups, strict=True) if value is not None]
-    return share([value for value, _ in known], [group for _, group in known]) if known else None
+    known: list[float] = []
+    groups_of_known: list[str] = []
+    for value, group in zip(values, groups, strict=True):
+        if value is not None:
+            known.append(float(value))
+            groups_of_known.append(group)
+    return share(known, groups_of_known) if known else None
 
 
 def tables_of(rows: dict[str, Row], gains: dict[str, Share], tasks: Sequence[Task]) -> Iterator[Table]:
     files = len({task.group for task in tasks})
     title = f"{len(tasks)} lines of {files} files, {shared(tasks)} % of them elsewhere in their file too; own length"
-    fills = "exact %", "recurring", "others", "similar", "parses", "passes", "CPU ms", "less"
-    yield _table(title, fills, {name: _about_fills(row, gains.get(name)) for name, row in rows.items()})
-    told = {name: _about_certainty(row) for name, row in rows.items() if row.error is not None}
-    yield _table(f"certainty, sure is {SURE} and more", ("sure %", "right", "error", "3 of 4 from"), told)
+    fills = _start_table(title, "exact %", "recurring", "others", "similar", "parses", "passes", "CPU ms", "less")
+    certainty = _start_table(f"certainty, sure is {SURE} and more", "sure %", "right", "error", "3 of 4 from")
+    for name, row in rows.items():
+        shares = (row.exact, row.recurring, row.others, row.similar, row.parses, row.passed)
+        fills.add_row(name, *map(show, shares), f"{row.cpu_ms:.0f}", show(gains.get(name)))
+        if row.error is not None:
+            threshold = "-" if row.threshold is None else f"{row.threshold:.2f}"
+            certainty.add_row(name, show(row.sure), show(row.right), f"{row.error:.2f}", threshold)
+    yield fills
+    yield certainty
 
 
-def _about_fills(row: Row, gain: Share | None) -> tuple[str, ...]:
-    shares = row.exact, row.recurring, row.others, row.similar, row.parses, row.passed
-    return *map(show, shares), f"{row.cpu_ms:.0f}", show(gain)
-
-
-def _about_certainty(row: Row) -> tuple[str, ...]:
-    known = ["-" if value is None else f"{value:.2f}" for value in (row.error, row.threshold)]
-    return show(row.sure), show(row.right), *known
-
-
-def _table(title: str, headings: Sequence[str], rows: dict[str, tuple[str, ...]]) -> Table:
+def _start_table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("", *headings):
         table.add_column(heading, no_wrap=True)
-    for name, values in rows.items():
-        table.add_row(name, *values)
     return table
 
 

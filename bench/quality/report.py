@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
 from rich.table import Table
 
 from bench.quality.measure import Difference, Row
@@ -59,6 +60,11 @@ def find_origin(weights: Path | None, wall: str, quality: float) -> Origin:
         wall=wall,
         quality=quality,
     )
+
+
+def open_paper() -> Console:
+    """Where tables are printed, as wide as they are where there is no terminal."""
+    return Console(width=None if Console().is_terminal else WIDTH)
 
 
 def find_weights(model: str) -> Path | None:
@@ -116,8 +122,8 @@ def tables(report: Report) -> list[Table]:
     differences = Table(title="Paired differences in points; under 3 is no gain", title_justify="left")
     for heading in ("", "metric", "points"):
         differences.add_column(heading)
-    for each in report.differences:
-        differences.add_row(f"{each.first} - {each.second}", each.metric, show(each.points))
+    for pair in report.differences:
+        differences.add_row(f"{pair.first} - {pair.second}", pair.metric, show(pair.points))
     return [rows, differences] if report.differences else [rows]
 
 
@@ -139,4 +145,6 @@ def show(value: Share | None) -> str:
 def refused(rows: Sequence[Row]) -> str:
     """A note about gaps that were too large for the model; empty if there were none."""
     worst = max((row.num_refused for row in rows), default=0)
-    return f"up to {worst} gaps were larger than the model fills at once, and count as failures" if worst else ""
+    if not worst:
+        return ""
+    return f"up to {worst} gaps were larger than the model fills at once, and count as failures"

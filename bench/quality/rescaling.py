@@ -17,7 +17,9 @@ import typer
 
 from bench.quality.calibration import calibrate
 from bench.quality.fitting import NUM_FOLDS, SURE, fold_of, package_of, regress
-from bench.quality.judging import EXACT, compare
+from bench.quality.judging import EXACT, SEED, compare, write_weights
+from bench.quality.kept import read_rows
+from bench.quality.product import describe_fills
 from bench.quality.report import find_origin
 from bench.quality.suite import read_suite
 from midfill_engine.judging import PATH, shipped_weights
@@ -57,44 +59,51 @@ def main(
     record: Annotated[Path | None, typer.Option(help="A JSON file for the figures.")] = None,
 ) -> None:
     """Prints how good certainties are as they are, and scaled by the fills of other packages."""
-    told = [each for suite, folder in zip(suites, keep, strict=True) for each in read_told(suite, folder, kind)]
+    if len(suites) != len(keep):
+        raise typer.BadParameter("give one --keep for each suite")
+    told = [fill for suite, folder in zip(suites, keep, strict=True) for fill in read_told(suite, folder, kind)]
     unseen = []
     for fold in range(NUM_FOLDS):
-        scaling = fit([each for each in told if fold_of(each.package) != fold])
-        unseen += [(scaling, each) for each in told if fold_of(each.package) == fold]
-    found = fit(told)
+        scaling = fit([fill for fill in told if fold_of(fill.package) != fold])
+        unseen += [(scaling, fill) for fill in told if fold_of(fill.package) == fold]
+    origin = find_origin(None, "none", 1.0)
+    scaling = fit(told)
     figures = {
-        **{name: value for name, value in asdict(find_origin(None, "none", 1.0)).items() if name in ("date", "commit")},
+        "date": origin.date,
+        "commit": origin.commit,
         "fills": len(told),
-        "packages": len({each.package for each in told}),
-        "now": measure([(Scaling(), each) for each in told]),
+        "packages": len({fill.package for fill in told}),
+        "now": measure([(Scaling(), fill) for fill in told]),
         "scaled in other packages": measure(unseen),
-        **asdict(found),
+        **asdict(scaling),
     }
     print(json.dumps(figures, indent=1))
     if record is not None:
         record.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    known = json.loads(PATH.read_text(encoding="utf-8"))
-    scaled = known[kind] | {name: found.scale * known[kind][name] for name in ODDS}
-    scaled["one"] += found.offset
-    rounded = {name: round(value, 3) for name, value in scaled.items()}
-    out.write_text(json.dumps({**known, kind: rounded}, indent=1) + "\n", encoding="utf-8")
+    weights = json.loads(PATH.read_text(encoding="utf-8"))[kind]
+    for name in ODDS:
+        weights[name] *= scaling.scale
+    weights["one"] += scaling.offset
+    write_weights(out, kind, weights)
 
 
-def read_told(suite: Path, folder: Path, kind: Literal["line", "inside"]) -> Iterator[Told]:
-    tasks, fills = {task.id: task for task in read_suite(suite).tasks}, folder / "as shipped.jsonl"
+def read_told(path: Path, folder: Path, kind: Literal["line", "inside"]) -> Iterator[Told]:
+    suite = read_suite(path)
+    fills = folder / "as shipped.jsonl"
     if not fills.exists():
         weights = shipped_weights(kind)
-        for gap in compare(kind, [*tasks.values()], folder, BASE):
+        for gap in compare(kind, suite.tasks, folder, BASE, {**describe_fills(BASE, suite), "seed": SEED}):
             if gap.candidates:
                 chance = weights.rank(gap.candidates)[0].chance or 0.0
                 yield Told(gap.package, odds_of(chance), gap.likeness[gap.choose(weights)] == EXACT)
         return
-    for row in fills.read_text(encoding="utf-8").splitlines():
-        identity, text, certainty, *_ = json.loads(row)
-        if identity in tasks and certainty is not None:
-            is_right = text.strip() == tasks[identity].middle.strip()
-            yield Told(package_of(tasks[identity]), odds_of(certainty), is_right)
+    tasks = {task.id: task for task in suite.tasks}
+    _, rows = read_rows(fills)
+    for row in rows:
+        task = tasks.get(row["id"])
+        if task is not None and row["certainty"] is not None:
+            is_right = row["text"].strip() == task.middle.strip()
+            yield Told(package_of(task), odds_of(row["certainty"]), is_right)
 
 
 def odds_of(chance: float) -> float:
@@ -104,19 +113,20 @@ def odds_of(chance: float) -> float:
 
 def fit(told: Sequence[Told]) -> Scaling:
     """The maximum-likelihood scaling."""
-    odds = torch.tensor([each.odds for each in told], dtype=torch.float64)
-    right = torch.tensor([float(each.is_right) for each in told], dtype=torch.float64)
+    odds = torch.tensor([fill.odds for fill in told], dtype=torch.float64)
+    right = torch.tensor([float(fill.is_right) for fill in told], dtype=torch.float64)
     return Scaling(*regress(torch.stack((odds, torch.ones_like(odds)), dim=1), right))
 
 
 def measure(scaled: Sequence[tuple[Scaling, Told]]) -> dict[str, float]:
     """The share of fills with a certainty of SURE or more, how many are right, both in %, and the calibration error."""
-    pairs = [(scaling.chance(each), each.is_right) for scaling, each in scaled]
-    sure, found = [is_right for chance, is_right in pairs if chance >= SURE], calibrate(pairs)
+    pairs = [(scaling.chance(fill), fill.is_right) for scaling, fill in scaled]
+    sure = [is_right for chance, is_right in pairs if chance >= SURE]
+    calibration = calibrate(pairs)
     return {
         "sure": round(100 * len(sure) / len(pairs), 1),
         "right": round(100 * sum(sure) / max(1, len(sure)), 1),
-        "error": 0.0 if found is None else found.error,
+        "error": 0.0 if calibration is None else calibration.error,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.quality.sandbox import Limits, Wall, run_programs
+from bench.quality.sandbox import Limits, Verdict, Wall, run_programs
 from bench.quality.suite import Task
 from midfill_infill.measuring.table import wilson
 
@@ -42,24 +42,27 @@ def score(
 ) -> list[Score]:
     """One score per task, in order. Texts are compared without surrounding white space."""
     parsed = {task.id: _parses(task, texts[task.id]) for task in tasks}
-    programs = {
-        task.id: task.program(texts[task.id]) + task.tests
-        for task in tasks
-        if task.tests is not None and parsed[task.id] is not False
-    }
+    programs = {}
+    for task in tasks:
+        if task.tests is not None and parsed[task.id] is not False:
+            programs[task.id] = task.program(texts[task.id]) + task.tests
     verdicts = run_programs(programs, limits, wall)
     scores = []
     for task in tasks:
         text, middle = texts[task.id].strip(), task.middle.strip()
-        if task.tests is None:
-            passed, why = None, "no tests"
-        elif task.id in verdicts:
-            passed, why = verdicts[task.id].passed, verdicts[task.id].why
-        else:
-            passed, why = False, "syntax"
+        passed, why = _judge(task, verdicts)
         similarity = difflib.SequenceMatcher(None, text, middle, autojunk=False).ratio()
         scores.append(Score(task.group, passed, why, text == middle, similarity, parsed[task.id]))
     return scores
+
+
+def _judge(task: Task, verdicts: Mapping[str, Verdict]) -> tuple[bool | None, str]:
+    """Whether the tests passed, None without any, and why not."""
+    if task.tests is None:
+        return None, "no tests"
+    if task.id not in verdicts:
+        return False, "syntax"
+    return verdicts[task.id].passed, verdicts[task.id].why
 
 
 def _parses(task: Task, text: str) -> bool | None:
@@ -95,13 +98,12 @@ def difference(first: Sequence[float], second: Sequence[float], groups: Sequence
     return Share(*(round(100 * number, 2) for number in (float(gains.mean()), low, high)))
 
 
-def _bootstrap(
-    values: Sequence[float], groups: Sequence[str], sizes: Sequence[float] | None = None
-) -> tuple[float, float]:
-    """The interval of the sum of `values` over the sum of `sizes` (of how many there are), over whole groups."""
+def _bootstrap(values: Sequence[float], groups: Sequence[str]) -> tuple[float, float]:
+    """The interval of the mean of `values`, over whole groups."""
     index = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     places = [index[group] for group in groups]
-    totals, counts = (np.bincount(places, weights) for weights in (values, sizes or [1.0] * len(values)))
+    totals = np.bincount(places, values)
+    counts = np.bincount(places)
     drawn = np.random.default_rng(0).integers(0, len(totals), (NUM_DRAWS, len(totals)))
     means = totals[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))

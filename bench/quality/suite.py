@@ -9,9 +9,14 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from midfill_infill.context.references import Reference
 from training.data.corpus import fraction_of
+
+SuiteFile = Annotated[Path, typer.Argument(help="As bench.quality.lines writes it.")]
 
 
 class SuiteError(ValueError):
@@ -35,6 +40,10 @@ class Task:
     def program(self, text: str) -> str:
         """The file with the gap filled by `text`, without its tests."""
         return self.prefix + text + self.suffix
+
+    @property
+    def shown_references(self) -> tuple[Reference, ...]:
+        return tuple(Reference(**fields) for fields in self.references)
 
 
 @dataclass(frozen=True)
@@ -83,25 +92,26 @@ def read_suite(path: Path, *, split: str | None = None, kind: str | None = None,
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise SuiteError(f"The suite {path} cannot be read: {error}") from error
-    found = []
+    tasks: list[Task] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             if _is_wanted(row, "split", split) and _is_wanted(row, "kind", kind):
-                found.append(_task(row))
+                tasks.append(_task(row))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise SuiteError(f"Line {number} of {path} is no task: {type(error).__name__}: {error}") from error
-    if not found:
+    num_found = len(tasks)
+    if not tasks:
         raise SuiteError(f"The suite {path} has no task of split {split!r} and kind {kind!r}.")
-    if len({task.id for task in found}) < len(found):
+    if len({task.id for task in tasks}) < num_found:
         raise SuiteError(f"The suite {path} has two tasks of the same id.")
-    tasks = found
-    if limit is not None and limit < len(found):
-        chosen = set(sorted((fraction_of(task.id), task.id) for task in found)[:limit])
-        tasks = [task for task in found if (fraction_of(task.id), task.id) in chosen]
-    return Suite(path.name, hashlib.sha256(data).hexdigest(), tuple(tasks), len(found), split, kind)
+    if limit is not None:
+        by_hash = sorted((fraction_of(task.id), task.id) for task in tasks)
+        chosen = {identity for _, identity in by_hash[:limit]}
+        tasks = [task for task in tasks if task.id in chosen]
+    return Suite(path.name, hashlib.sha256(data).hexdigest(), tuple(tasks), num_found, split, kind)
 
 
 def _is_wanted(row: dict[str, Any], key: str, value: str | None) -> bool:

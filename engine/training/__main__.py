@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from training.telling import one_sentence
+
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -145,4 +147,5 @@ def _credits(
 
 
 if __name__ == "__main__":
-    app()
+    with one_sentence():
+        app()

@@ -1,5 +1,6 @@
 """Bodies of functions as the bench draws, fills and judges them."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -7,7 +8,7 @@ from typing import cast
 import pytest
 
 from bench.quality import bodies, fitting
-from bench.quality.proposals import open_client
+from bench.quality.product import keep_fills, open_client
 from bench.quality.suite import Task
 from midfill_infill.engines.client import EngineClient
 from midfill_infill.errors import MidfillError
@@ -101,5 +102,6 @@ class Refusing:
 
 def test_a_fill_that_is_refused_is_an_empty_one(tmp_path: Path) -> None:
     task = next(bodies.draw([line_of("a")], 5))
-    values = bodies.measure("as shipped", cast(EngineClient, Refusing()), [task], tmp_path)
-    assert values[0] == [0.0] and values[1] == [0.0] and (tmp_path / "as shipped.jsonl").exists()
+    write = partial(bodies.write, cast(EngineClient, Refusing()), {})
+    values = bodies.measure("as shipped", [task], keep_fills(tmp_path, "as shipped", {}, [task], write))
+    assert values["exact"] == [0.0] and values["similar"] == [0.0] and (tmp_path / "as shipped.jsonl").exists()

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ pytest.importorskip("triton")
 import torch
 
 from bench import green
+from bench.__main__ import main as bench_main
 from bench.gpu.cases import small_cases
 from bench.gpu.ceilings import Ceilings, measure_ceilings
 from bench.gpu.hopper import find_sums
@@ -56,6 +59,28 @@ def test_the_red_tests_are_found_and_named(tmp_path: Path, monkeypatch: pytest.M
     (folder / "test_green.py").write_text("")
     with pytest.raises(pytest.fail.Exception, match="ran already"):  # what has changed is measured again
         find_red("test_green.py")
+
+
+@pytest.mark.parametrize("name", ["editor_latency", "host", "laptop", "latency", "load", "quality"])
+def test_a_bench_does_not_run_while_its_test_is_red(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(green, "find_red", lambda *tests, folder: {f"{folder}/{tests[0]}"})
+    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["bench", name])
+    with pytest.raises(SystemExit, match="No figures while tests fail: (bench|lsp)/test_"):
+        bench_main()
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["quality.known", "nowhere"], ["load", "--model", "nothing"]])
+def test_what_a_user_did_wrong_is_one_sentence(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(green, "find_red", lambda *tests, folder: ())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    with pytest.raises(SystemExit, match="2"):
+        bench_main()
+    assert re.fullmatch(r".*no.*\.\n", capsys.readouterr().err)
 
 
 def test_a_case_is_timed_beside_its_rivals(device: torch.device) -> None:

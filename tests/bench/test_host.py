@@ -1,6 +1,8 @@
 """The bench of the host's part of a step, at tiny size: every scene ends, and times are measured."""
 
 import json
+import runpy
+import sys
 
 import pytest
 
@@ -20,6 +22,13 @@ def test_every_scene_is_timed(name: str) -> None:
 def test_the_runner_of_the_kernels_is_timed_apart() -> None:
     record = host.run(["dual"], [1], layers=1, context=36, repeats=1, kernels=True, watches=False)
     assert record["steps"][0]["runner_ms"] > 0
+
+
+def test_a_machine_without_triton_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "midfill_engine.models.fused_runner", None)
+    run = runpy.run_path(host.__file__)["run"]
+    record = run(["lines"], [1], layers=1, context=36, repeats=1, kernels=False, watches=False)
+    assert record["steps"][0]["whole_ms"] > 0
 
 
 def test_steps_that_nobody_watches_take_no_time_to_show() -> None:

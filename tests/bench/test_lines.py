@@ -4,7 +4,7 @@ import io
 import json
 import tarfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from bench.quality import drawn, lines, proposals
 from bench.quality.calibration import threshold_of
-from bench.quality.proposals import Fill, kept, measure, name_fills, recurs
+from bench.quality.kept import KeptError
+from bench.quality.product import Fill, keep_fills, name_fills
+from bench.quality.proposals import measure, recurs
 from bench.quality.suite import SuiteError, Task, read_suite
 from midfill_infill.engines.client import EngineClient
 
@@ -99,9 +101,16 @@ def test_fills_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
         asked.append(task.id)
         return Fill(task.id, 0.5, 0.0)
 
-    assert [each.text for each in kept(tmp_path, "it", tasks[:2], make)] == ["one", "two"]
-    assert [each.text for each in kept(tmp_path, "it", tasks, make)] == ["one", "two", "three"]
-    assert asked == ["one", "two", "three"] and [*kept(None, "it", tasks[:1], make)][0].text == "one"
+    def keep(folder: Path | None, code: str, tasks: Sequence[Task]) -> list[str]:
+        return [fill.text for fill in keep_fills(folder, "it", {"code": code}, tasks, make)]
+
+    assert keep(tmp_path, "a", tasks[:2]) == ["one", "two"]
+    with (tmp_path / "it.jsonl").open("a") as half_written:
+        half_written.write('{"id": "thr')
+    assert keep(tmp_path, "a", tasks) == ["one", "two", "three"]
+    assert asked == ["one", "two", "three"] and keep(None, "a", tasks[:1]) == ["one"]
+    with pytest.raises(KeptError, match="other code"):
+        keep(tmp_path, "b", tasks)
 
 
 def test_fills_of_other_weights_are_kept_apart(tmp_path: Path) -> None:

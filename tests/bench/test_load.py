@@ -4,15 +4,17 @@ import json
 import os
 import runpy
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 from tests.engine.tiny import make_embedded
 
-from bench import latency, load
+from bench import latency, load, until
 from midfill_engine.wire import HoleState
 from midfill_infill.cli.live import _make_head
+from midfill_infill.engines.endpoint import Endpoint
 from midfill_infill.errors import MidfillError
 from midfill_infill.filling.fill import Preview
 
@@ -28,6 +30,17 @@ def test_a_machine_without_triton_is_described(monkeypatch: pytest.MonkeyPatch) 
 def test_the_first_preview_of_the_command_is_seen(is_proposed: bool) -> None:
     preview = Preview(0, 1, [HoleState(text="", settled=[], masked=1)], is_proposed=is_proposed)
     assert latency.FRAME.search(_make_head(preview).plain.encode())
+
+
+def test_until_asks_an_engine_of_its_own_and_begins_its_record_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(until, "running_engine", lambda model: nullcontext(Endpoint(url="http://127.0.0.1:9")))
+    monkeypatch.setattr(until, "run_mbpp", lambda *_: [until.Result("a"), until.Result("b")])
+    monkeypatch.setattr(sys, "argv", ["until", "mbpp", "suite", "--out", str(tmp_path / "out")])
+    for _ in range(2):
+        until.main()
+    assert [json.loads(row)["name"] for row in (tmp_path / "out").read_text().splitlines()] == ["a", "b"]
 
 
 async def test_an_engine_that_does_not_start_ends_the_bench() -> None:

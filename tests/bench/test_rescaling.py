@@ -26,13 +26,15 @@ def test_odds_that_are_too_small_are_stretched() -> None:
 
 @pytest.mark.parametrize("kind", ["line", "inside"])
 def test_the_weights_of_one_kind_are_scaled_and_no_others(kind: Literal["line", "inside"], tmp_path: Path) -> None:
-    rows, kept = [], []
+    rows: list[dict[str, str]] = []
+    kept: list[dict[str, object]] = [{"of": {}}]
     for index in range(120):
         package = "abcdef"[index % 6]
         identity, is_right = f"{package}/{index}", index % 4 != 0
         sides = {"prefix": "a = 1\n", "middle": "b = 2", "suffix": "\n"}
         rows.append({"id": identity, "group": f"{package}/x.py", "kind": "single", "language": "python", **sides})
-        kept.append([identity, "b = 2" if is_right else "c", 0.6 if is_right else 0.4, 1.0])
+        made = {"text": "b = 2", "certainty": 0.6} if is_right else {"text": "c", "certainty": 0.4}
+        kept.append({"id": identity, "cpu_ms": 1.0, **made})
     (tmp_path / "suite.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "as shipped.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     rescaling.main([tmp_path / "suite.jsonl"], [tmp_path], kind, tmp_path / "out", tmp_path / "record")

@@ -1,11 +1,14 @@
 """The recipe by its command line, from a name to an adapter that fills, at toy size and without a network."""
 
 import json
+import runpy
 import shutil
 import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
 from tests.engine.in_process import denoise, drain
 from tests.training.packages import PYTHON, SCRIPT, write_npm, write_source, write_wheel
 from typer.testing import CliRunner
@@ -78,3 +81,15 @@ def test_every_setting_of_a_run_is_an_option() -> None:
     output = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).stdout
     for field in fields(RunConfig):
         assert field.name in output or "--" + field.name.replace("_", "-") in output
+
+
+@pytest.mark.parametrize("words", [["export", "nowhere", "out"], ["filter", "nowhere", "out"], ["collect", "out", "."]])
+def test_what_a_user_did_wrong_is_one_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["training", *words])
+    monkeypatch.delitem(sys.modules, "training.__main__")  # to run it again is a warning
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("training", run_name="__main__")
+    assert capsys.readouterr().err.count("\n") == 1
