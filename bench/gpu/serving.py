@@ -210,9 +210,10 @@ def main(
     console = Console(width=130)
     red = sorted(find_red(*TESTS))
     timed = FAMILIES.find(family)
-    default_caches = [CACHES_BY_ATTENTION[timed.attention]]
     if timed.attention == "bidirectional":
         default_caches = ["none", "dual"]
+    else:
+        default_caches = [CACHES_BY_ATTENTION[timed.attention]]
     operators = ["torch"]
     if not red:
         operators.append("kernels")
