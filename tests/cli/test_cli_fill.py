@@ -213,7 +213,8 @@ print(add(1, 2))
 
 
 def live_document() -> Document:
-    return Document(b"def add(a, b):\n    ...\nprint(add(1, 2))\nend = 1\n", "python", Path("t.py"))
+    text = "\ufeffdef add(a, b):\r\n    ...\r\nprint(add(1, 2))\r\nend = 1\r\n"  # the view shows no byte order mark
+    return Document(text.encode(), "python", Path("t.py"))
 
 
 @pytest.mark.parametrize(("preview", "frame"), list(zip(STEPS, FRAMES, strict=True)))

@@ -156,6 +156,15 @@ def test_positions_are_code_points_and_the_end_is_exclusive() -> None:
     assert text_of(document, hole_at_range(document, document.offset_at(1, 5), document.offset_at(1, 8))) == "'😀'"
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_byte_order_mark_belongs_to_no_line(mark: str) -> None:
+    first = len(mark.encode())
+    blank = body_at(Document(f"{mark}\nx = 1\n".encode(), "python"), first)
+    assert (blank.start_byte, blank.end_byte, blank.kind) == (first, first, "line")
+    indented = hole_at_cursor(Document(f"{mark}    x = 1\n".encode(), "c"), first + 5)
+    assert indented.indent == "    "
+
+
 def test_a_cursor_is_a_hole_of_its_line_or_of_no_width() -> None:
     document = Document(b"def f():\n    x = 1\n\n    y = foo()\n  \n", "python")
     blank = hole_at_cursor(document, document.offset_at(3, 1))

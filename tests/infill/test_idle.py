@@ -3,7 +3,7 @@
 import pytest
 
 from midfill_infill.splicing.splice import splice
-from midfill_infill.syntax.holes import body_named, find_stubs, hole_at_cursor, hole_at_range
+from midfill_infill.syntax.holes import body_at, body_named, find_stubs, hole_at_cursor, hole_at_range
 from midfill_infill.text.document import Document
 
 SHAPES = {
@@ -139,3 +139,12 @@ def test_a_function_try_block_is_judged_by_its_body() -> None:
         assert after == f"int f(int a) try {{\n    {text}\n}} catch (...) {{\n    return 0;\n}}\n"
     broken = splice(document, [hole], ["return g(a);\n}\n\nint h() {\n    return 1;"])
     assert "int h" not in broken.patch.apply(document.data).decode() or broken.new_errors
+
+
+@pytest.mark.parametrize("source", ["auto f = [](int a) { <> };\n", "struct A {\n  operator int() const { <> }\n};\n"])
+def test_a_function_without_a_name_of_its_own_does_not_call_itself(source: str) -> None:
+    before, after = source.split("<>")
+    document = Document(f"{before}x();{after}".encode(), "cpp")
+    hole = body_at(document, len(before))
+    assert hole.is_body
+    assert not splice(document, [hole], ["return g(1);"]).fills[0].is_idle

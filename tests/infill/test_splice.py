@@ -222,6 +222,13 @@ def test_the_documents_line_end_is_written() -> None:
     assert spliced.patch.apply(document.data) == b"def f():\r\n    x = 1\r\n    return x\r\n"
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_selection_of_lines_keeps_its_lines_with_any_line_end(newline: str) -> None:
+    document = Document(newline.join(["x = g(1)", "y = h(", ""]).encode(), "python")
+    hole = hole_at_range(document, 4, len(document.data))
+    assert splice(document, [hole], ["g(1)\ny = h("]).patch.apply(document.data) == document.data
+
+
 def test_dangerous_characters_never_get_in() -> None:
     result, spliced = fill_stub(PYTHON, "return\u202e a\u2066\x00\x1b\ufeff\x85 + 1\r\n", "python")
     assert spliced.texts == ("return a + 1",)

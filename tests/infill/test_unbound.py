@@ -1,5 +1,6 @@
 """Names that the code behind a hole needs and that nothing binds."""
 
+import time
 from types import SimpleNamespace
 from typing import cast
 
@@ -37,6 +38,12 @@ from midfill_infill.syntax.holes import hole_at_cursor
 )  # fmt: skip
 def test_names_that_the_hole_has_to_bind(marked: str, names: list[str]) -> None:
     assert find_needs(marked) == [names]
+
+
+def test_many_blank_lines_are_read_at_once() -> None:
+    start_s = time.process_time()
+    assert find_needs("def f(a):\n    <hole>\n    return total\n" + "\n" * 50_000) == [["total"]]
+    assert time.process_time() - start_s < 1.5
 
 
 @pytest.mark.parametrize(

@@ -172,24 +172,27 @@ class _Answer:
     @property
     def _is_part_of_line(self) -> bool:
         """True for a hole within one line that has other text, unless it is a body."""
-        replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
         return (
             not self.hole.is_body
-            and "\n" not in replaced
+            and "\n" not in self.replaced
             and bool(self.before.start.strip() or self.behind.rest.strip())
         )
 
     @cached_property
+    def replaced(self) -> str:
+        r"""The text that the fill replaces, with `\n` line ends."""
+        return self.document.normalized_text(self.hole.start_byte, self.hole.end_byte)
+
+    @cached_property
     def replaced_columns(self) -> list[int]:
         """The columns of the filled lines of the text that the fill replaces, without the first one."""
-        _, *lines = self.document.normalized_text(self.hole.start_byte, self.hole.end_byte).split("\n")
+        _, *lines = self.replaced.split("\n")
         return [columns_of(leading(line)) for line in lines if line.strip()]
 
     @cached_property
     def prose(self) -> Prose:
         """What comments and a docstring say at the hole."""
-        replaced = self.document.decode(self.hole.start_byte, self.hole.end_byte)
-        return Prose.of(self.trials.language.comment, self.before.lines, replaced)
+        return Prose.of(self.trials.language.comment, self.before.lines, self.replaced)
 
     @cached_property
     def outer_indents(self) -> list[str]:

@@ -145,8 +145,8 @@ def _make_title(document: Document, hole: Hole) -> Text:
 
 def _render_hole(document: Document, hole: Hole, state: HoleState, block: str) -> RenderableType:
     """A hole with some lines around it; guesses are gray, and masked positions without a guess are blocks."""
-    lines_before = _split_lines(document.decode(max(0, hole.start_byte - 2000), hole.start_byte))
-    lines_after = _split_lines(document.decode(hole.end_byte, min(len(document.data), hole.end_byte + 1000)))
+    lines_before = document.normalized_text(max(0, hole.start_byte - 2000), hole.start_byte).split("\n")
+    lines_after = document.normalized_text(hole.end_byte, min(len(document.data), hole.end_byte + 1000)).split("\n")
     before = "\n".join(lines_before[-_LINES_BEFORE - 1 :]) + hole.lead
     after = hole.tail + "\n".join(lines_after[: _LINES_AFTER + 1])
     text = _highlight(document, visible(before + state.text + after))
@@ -157,11 +157,6 @@ def _render_hole(document: Document, hole: Hole, state: HoleState, block: str) -
         end_of_hole = len(before) + len(state.text)
         text = Text.assemble(text[:end_of_hole], (block * state.masked, MASKED), text[end_of_hole:])
     return Group(_make_title(document, hole), text)
-
-
-def _split_lines(text: str) -> list[str]:
-    """The lines of a text with any line ends."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _highlight(document: Document, code: str) -> Text:

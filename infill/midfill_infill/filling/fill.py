@@ -238,7 +238,7 @@ def _bound_lengths(
     bounds: list[Bounds] = []
     for index, (hole, spec) in enumerate(zip(selector.holes, segments.specs, strict=True)):
         size = options.sizes[index] if index < len(options.sizes) else None
-        text = selector.document.decode(hole.start_byte, hole.end_byte)
+        text = selector.document.normalized_text(hole.start_byte, hole.end_byte)
         is_line = spec.indent is None or options.single_line
         if spec.keep and "\n" not in text.strip():
             is_line = True

@@ -74,7 +74,7 @@ def hole_at_cursor(document: Document, byte: int) -> Hole:
     """
     offset = document.snap(byte)
     line = document.lines.at(offset)
-    start = max(document.lines.start(line), len(document.bom))
+    start = document.lines.start(line)
     end = document.lines.end(line)
     if document.data[start:end].strip():
         return Hole(offset, offset, kind="cursor", indent=_indent_at(document, offset))

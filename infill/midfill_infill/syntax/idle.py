@@ -138,7 +138,7 @@ def _name(function: tree_sitter.Node) -> bytes:
     while node is not None and name is None:
         name = node.child_by_field_name("name")
         if name is None:
-            above = node.parent if "function" in node.type else None
+            above = node.parent if node == function and "function" in node.type else None
             node = node.child_by_field_name("declarator") or above
             if node is not None and node.type.endswith("identifier"):
                 name = node

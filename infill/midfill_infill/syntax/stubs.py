@@ -62,7 +62,7 @@ _COMMENT_LINE: Final = re.compile(rb"(?m)^[ \t]*#[^\n]*\n?")
 _COMMENT: Final = re.compile(rb"[ \t]*(?:#|//|/\*)[^\n]*")
 _LINTER_COMMENT: Final = re.compile(rb"#\s*(noqa|(type|pyright|pylint|mypy):)[^\n]*")
 _CHECKED_ONLY: Final = re.compile(
-    rb"(?im)^\s*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
+    rb"(?im)^[ \t\f]*#.*\b(signatures? only|only for typ(es|ing)|(satisfy|for) (mypy|pyright|the type checker))\b"
 )
 _NAME: Final = rb"[\w\x80-\xff]+"
 # Code that reads a function's signature, annotations or code object, or passes it to a decorator.

@@ -14,7 +14,7 @@ MAX_UNUSED: Final = 8
 MAX_FUNCTION: Final = 8_000  # bytes of a function whose unused names are found: 20 ms
 MAX_BYTES: Final = 80  # a longer name is left out
 _NAME: Final = re.compile(rb"[\w$\x80-\xff]+")
-_STAR: Final = re.compile(rb"(?m)^\s*from\s.*\simport\s+\*")
+_STAR: Final = re.compile(rb"(?m)^[ \t\f]*from\s.*\simport\s+\*")
 
 
 def find_unbound(language: Language, source: bytes, tree: tree_sitter.Tree, hole: Span, end: int) -> list[str]:

@@ -222,10 +222,6 @@ class Document:
     def num_lines(self) -> int:
         return len(self.lines)
 
-    def _line_start(self, line: int) -> int:
-        """The offset of a line's first character, which stands behind the byte order mark."""
-        return len(self.bom) if line == 0 else self.lines.start(line)
-
     def offset_at(self, line: int, column: int) -> int:
         """The byte at a position as users write it: line and column from 1, columns in code points, the line's end
         included. Raises MidfillError `position_outside`.
@@ -233,7 +229,7 @@ class Document:
         if not 1 <= line <= self.num_lines:
             plural = "" if self.num_lines == 1 else "s"
             raise MidfillError("position_outside", f"{self.name} has {self.num_lines} line{plural}, not {line}")
-        start = self._line_start(line - 1)
+        start = self.lines.start(line - 1)
         text = self.decode(start, self.lines.end(line - 1))
         if not 1 <= column <= len(text) + 1:
             message = f"line {line} of {self.name} ends at column {len(text) + 1}"
@@ -244,7 +240,7 @@ class Document:
     def position_at(self, byte: int) -> tuple[int, int]:
         """Line and column of a byte of the document, both counted from 1, columns in code points."""
         line = self.lines.at(byte)
-        start = self._line_start(line)
+        start = self.lines.start(line)
         before = self.decode(start, max(start, byte))
         return line + 1, len(before) + 1
 

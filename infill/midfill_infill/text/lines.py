@@ -2,6 +2,7 @@ r"""Finds lines and their indentation in bytes. A line ends at `\n`, `\r\n` or `
 
 import re
 from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ TAB_COLUMNS = 8
 @dataclass(frozen=True)
 class Lines:
     """The lines of `data`, numbered from 0. There is at least one line; a final line ending starts another, empty one.
+    A byte order mark belongs to no line.
 
     `find_inert` returns the lines that begin inside a string or a comment, whose indentation is not that of code.
     """
@@ -39,13 +41,13 @@ class Lines:
         if b"\r" not in self.data:  # the usual case, five times as fast
             sizes = list(map(len, self.data.split(b"\n")))
             starts = list(accumulate(map((1).__add__, sizes[:-1]), initial=0))
-            return starts, list(map(add, starts, sizes))
-        starts = [0]
-        ends: list[int] = []
-        for line_end in _LINE_END.finditer(self.data):
-            ends.append(line_end.start())
-            starts.append(line_end.end())
-        ends.append(len(self.data))
+            ends = list(map(add, starts, sizes))
+        else:
+            line_ends = [match.span() for match in _LINE_END.finditer(self.data)]
+            starts = [0, *(end for _, end in line_ends)]
+            ends = [*(start for start, _ in line_ends), len(self.data)]
+        if self.data.startswith(BOM_UTF8):
+            starts[0] = len(BOM_UTF8)
         return starts, ends
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class Lines:
 
     def at(self, offset: int) -> int:
         """The line that holds `offset`; a line end belongs to the line that it ends."""
-        return bisect_right(self._bounds[0], offset) - 1
+        return max(0, bisect_right(self._bounds[0], offset) - 1)
 
     def content(self, line: int) -> bytes:
         return self.data[self.start(line) : self.end(line)]
@@ -117,11 +119,10 @@ class Lines:
         star, as in a comment.
         """
         indents: list[bytes] = []
-        for number, line in enumerate(self.data.splitlines()):
-            if number in self.inert or not line.strip() or line.lstrip().startswith(b"*"):
-                continue
-            size = len(line) - len(line.lstrip(b" \t\f"))
-            indents.append(line[:size])
+        for number in range(len(self)):
+            text = self.content(number).strip()
+            if text and number not in self.inert and not text.startswith(b"*"):
+                indents.append(self.indent(number))
         return indents
 
     @cached_property

@@ -223,7 +223,7 @@ def _find_module(node: tree_sitter.Node, names: Sequence[tree_sitter.Node]) -> s
 def _line_start(document: Document, line: int) -> int:
     """The byte at which a line begins, behind a byte order mark; after the last line the end of the source."""
     if line < len(document.source_lines):
-        return max(document.source_lines.start(line), len(document.bom))
+        return document.source_lines.start(line)
     return len(document.source)
 
 
