@@ -273,13 +273,17 @@ async function showMenu(): Promise<void> {
   if (chosen) await choices[chosen]();
 }
 
+/** Fills the holes that wait, which wait again if that fails in an unchanged text. */
 async function fillHoles(): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const uri = activeUri();
   const waiting = waitingHoles.get(uri);
   if (!editor || !waiting?.length) return void vscode.window.showInformationMessage("Midfill: add holes first.");
+  const { document } = editor;
+  const text = document.getText();
   setHoles(uri, []);
-  await fill({ uri, what: "selection", version: editor.document.version, ranges: waiting.map(toJson) });
+  const isFilled = await fill({ uri, what: "selection", version: document.version, ranges: waiting.map(toJson) });
+  if (!isFilled && document.getText() === text) setHoles(uri, waiting);
 }
 
 function setHoles(uri: string, holes: vscode.Range[]): void {
@@ -301,8 +305,8 @@ function carryHoles(event: vscode.TextDocumentChangeEvent): void {
   }));
 }
 
-async function fill(params: Arguments): Promise<void> {
-  await ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }),
+async function fill(params: Arguments): Promise<boolean> {
+  return ask("midfill/fill", String(params.uri), (previewToken) => ({ alternatives: 3, ...params, apply: true, previewToken }),
     setting("preview") === "buffer" && !params.confirm); // what the user has still to confirm is not written before
 }
 
@@ -312,8 +316,8 @@ async function sendCommand(name: string, argument: Arguments = {}): Promise<void
   const uri = findDocument(argument.id) ?? activeUri();
   const target = argument.id === undefined && editor ? { uri, position: toJson(editor.selections[0]).start } : {};
   const send = (previewToken?: number) => ({ command: `midfill.${name}`, arguments: [{ ...argument, ...target, previewToken }] });
-  if (["reroll", "next"].includes(name)) return ask("workspace/executeCommand", uri, send);
-  await client?.sendRequest("workspace/executeCommand", send()).catch(explain);
+  if (["reroll", "next"].includes(name)) await ask("workspace/executeCommand", uri, send);
+  else await client?.sendRequest("workspace/executeCommand", send()).catch(explain);
 }
 
 /** "next" makes the last change again at the selection's line and goes to the next place, "all" everywhere; "dismiss" forgets it. */
@@ -334,9 +338,9 @@ function explain(error: unknown): void {
   void vscode.window.showErrorMessage(isDead ? "Midfill: the server ended; it is started again. Try again." : message ?? String(error));
 }
 
-/** Sends a request that fills; while it runs, keys and previews know of it. */
-async function ask(method: string, uri: string, make: (token: number) => Arguments, isAnimated = false): Promise<void> {
-  if (!client) return offerInstall();
+/** Sends a request that fills; while it runs, keys and previews know of it. False if it fails. */
+async function ask(method: string, uri: string, make: (token: number) => Arguments, isAnimated = false): Promise<boolean> {
+  if (!client) return void offerInstall(), false;
   const token = ++lastToken;
   await findAnimation(uri)?.stop();
   const animation = isAnimated ? openAnimation(uri, tellText) : undefined;
@@ -346,8 +350,10 @@ async function ask(method: string, uri: string, make: (token: number) => Argumen
     await client.start();
     await new Promise(setImmediate); // documents are opened behind what waited for the start
     await client.sendRequest(method, make(token));
+    return true;
   } catch (error) {
     explain(error);
+    return false;
   } finally {
     running.delete(token);
     await animation?.stop();

@@ -176,6 +176,16 @@ test("holes that wait move with the text, in a hidden document too", async () =>
   while (!client().requests.length) await rest();
   const { ranges } = client().requests[0].params as { ranges: unknown };
   assert.deepEqual(ranges, [{ start: { line: 1, character: 8 }, end: { line: 1, character: 9 } }]);
+  assert.equal(contexts["midfill.holes"], false);
+  client().requests.shift()!.fail(new Error("the engine did not start"));
+  await rest();
+  assert.deepEqual([contexts["midfill.holes"], told.splice(0)], [true, ["the engine did not start"]]);
+  client().requests.length = 0;
+  void command("fillHoles");
+  while (!client().requests.length) await rest();
+  client().requests.shift()!.answer({});
+  await rest();
+  assert.equal(contexts["midfill.holes"], false);
 });
 
 test("a hole that is widened stays one hole, through a save and an edit elsewhere too", async () => {

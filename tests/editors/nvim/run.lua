@@ -856,6 +856,16 @@ test('holes wait for a server', function()
   equal(#marks_of('holes'), 1)
 end)
 
+test('holes wait again if their fill fails', function()
+  open({ 'a = 1', 'b = 2' })
+  vim.api.nvim_win_set_cursor(0, { 1, 4 })
+  press('v:Midfill add<CR>')
+  press('v:Midfill add<CR>')
+  vim.cmd('Midfill holes')
+  wait('the refusal', function() return #notices > 0 end)
+  equal({ #marks_of('holes'), lines() }, { 2, { 'a = 1', 'b = 2' } })
+end)
+
 test('a fill of another buffer with the same number runs on', function()
   local function fill_of(id)
     local start = { line = 0, character = 0 }

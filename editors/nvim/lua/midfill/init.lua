@@ -111,11 +111,15 @@ function M.toggle_old(_, buffer)
   marks.pending(buffer, fills_of[buffer], options, old_shown[buffer])
 end
 
-local function take_answer(buffer, token)
+--- What takes an answer; after an error it also calls `failed`, if there is one.
+local function take_answer(buffer, token, failed)
   return function(error)
     if token then -- previews of other fills stay
       running[token] = nil
       marks.clear_preview(buffer, token)
+    end
+    if error and failed then
+      failed()
     end
     local is_told = error and (error.code == -32800 or vim.tbl_get(error, 'data', 'shown'))
     return error and not is_told and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
@@ -123,8 +127,8 @@ local function take_answer(buffer, token)
 end
 
 --- Sends what `:Midfill cancel` can end: a fill or a reroll.
-local function ask(client, method, params, buffer, token)
-  local _, id = client:request(method, params, take_answer(buffer, token), buffer)
+local function ask(client, method, params, buffer, token, failed)
+  local _, id = client:request(method, params, take_answer(buffer, token, failed), buffer)
   running[token] = { buffer = buffer, cancel = function() client:cancel_request(id) end }
 end
 
@@ -154,8 +158,9 @@ local function is_no_block(range)
 end
 
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
---- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it.
-function M.fill(what, ranges, extra)
+--- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it. Calls
+--- `failed` if nothing is filled.
+function M.fill(what, ranges, extra, failed)
   local buffer = vim.api.nvim_get_current_buf()
   local client = is_no_block(ranges and ranges[1]) and client_of(buffer)
   if not client then
@@ -166,7 +171,7 @@ function M.fill(what, ranges, extra)
     uri = vim.uri_from_bufnr(buffer), what = what, version = vim.lsp.util.buf_versions[buffer], apply = true,
     ranges = vim.tbl_map(function(range) return places.to_server(client, buffer, range) end, ranges or { places.at_cursor() }), previewToken = token, alternatives = 3,
   }, extra or {})
-  ask(client, 'midfill/fill', params, buffer, token)
+  ask(client, 'midfill/fill', params, buffer, token, failed)
 end
 
 --- The command that fills of a workspace must pass: what its user has entered, never what a file in it says.
@@ -246,15 +251,19 @@ function M.next_edit(action)
   return client and client:request('workspace/executeCommand', { command = 'midfill.repeat', arguments = { argument } }, take_answer(buffer), buffer)
 end
 
+local function remember(buffer, range)
+  holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
+end
+
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
 function M.add(range)
-  local buffer = vim.api.nvim_get_current_buf()
   if is_no_block(range) then
-    holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
+    remember(vim.api.nvim_get_current_buf(), range)
   end
 end
 
---- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
+--- Fills all remembered holes of the buffer in one pass: each sees the others while they are written. They stay
+--- remembered if that fails in an unchanged text.
 function M.fill_holes()
   local buffer = vim.api.nvim_get_current_buf()
   if not client_of(buffer) then
@@ -265,7 +274,12 @@ function M.fill_holes()
   if #ranges == 0 then
     return fail('Midfill: add holes first, with :Midfill add')
   end
-  M.fill('selection', ranges)
+  local tick = vim.b[buffer].changedtick
+  M.fill('selection', ranges, nil, function()
+    if vim.api.nvim_buf_is_loaded(buffer) and vim.b[buffer].changedtick == tick then
+      vim.tbl_map(function(range) remember(buffer, range) end, ranges)
+    end
+  end)
 end
 
 local function show_wide(buffer)
