@@ -21,13 +21,13 @@ from midfill_engine.models.choice import Choice
 from midfill_engine.models.packed import Pass, Result, score_rows
 from midfill_engine.scheduling.work import Showing, forward
 
-MAX_TREE_ROWS: Final = 768
+MAX_TREE_ROWS: Final = 768  # tokens of the texts that one pass scores
 READ_ROWS: Final = 256  # tokens of a prompt in one pass
-GROWN_ROWS: Final = 64
+GROWN_ROWS: Final = 64  # tokens for which a growing beam gets spare room, besides a quarter of the prefix's
 ROOT: Final = -1  # in place of a row: the last token of the prefix
-END: Final = -1  # in place of a next token: any of those that end a text
-PIECE: Final = 64  # tokens in each piece of the vocabulary
-MORE: Final = 16  # more tokens than asked for, because some may not be allowed
+END: Final = -1  # in place of a next token: any of the tokens that end a text
+PIECE_TOKENS: Final = 64  # tokens in each piece of the vocabulary
+EXTRA_TOKENS: Final = 16  # likeliest tokens beyond those asked for, because some may not be allowed
 
 Texts = Sequence[Sequence[int]]
 """The token ids of several texts."""
@@ -42,8 +42,8 @@ Successor = tuple[int, int]
 async def read_prefix(
     runtime: Runtime, ids: tuple[int, ...], is_over: Callable[[], bool] = lambda: False
 ) -> tuple[Prefix, int]:
-    """Returns the prefix of these ids, and how many of them were cached; computes only the others. Once the time
-    `is_over` it stops reading; the shorter prefix is returned, and kept for the next time.
+    """Reads `ids`. Returns their prefix, and how many of them were cached; only the others are computed. Once the time
+    `is_over`, returns the prefix of the ids that were read by then. Keeps the prefix for later requests.
     """
     size = len(ids)
     num_cached, entry = runtime.prefixes.find(ids)
@@ -74,7 +74,7 @@ class Tree:
     _children: dict[Successor, int] = field(default_factory=dict)
 
     def add(self, ids: Sequence[int]) -> list[int]:
-        """Adds a text and returns its rows; it shares those of its beginning with other texts that begin alike."""
+        """Adds a text and returns its rows. Texts that begin alike share the rows of their common beginning."""
         rows: list[int] = []
         parent = ROOT
         for token in ids:
@@ -86,7 +86,7 @@ class Tree:
         return rows
 
     def add_scored(self, ids: Sequence[int]) -> list[Successor]:
-        """Adds the rows that score a text, all tokens but the last. Returns each token of it with the row before it."""
+        """Adds all tokens of a text but the last, which scores none. Returns each token with the row before it."""
         rows_before = [ROOT, *self.add(ids[:-1])]
         successors = zip(rows_before, ids, strict=False)
         return list(successors)
@@ -118,8 +118,8 @@ class Tree:
 async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None = None) -> TextLogs:
     """The exact log-probability of every token of each text, given the prefix and the text's earlier tokens.
 
-    With `ends`, tokens as a set [V] or as ids, each text gets one more value: the log-probability that one of these
-    comes next.
+    `ends` are the tokens that end a text, as a mask [V] or as ids. With them each text gets one more value: the
+    log-probability that any of them comes next.
     """
     scores: TextLogs = []
     for group in split(texts, len, MAX_TREE_ROWS):
@@ -128,6 +128,7 @@ async def score(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | N
 
 
 async def _score_group(runtime: Runtime, prefix: Prefix, texts: Texts, ends: Tensor | None) -> TextLogs:
+    """Scores the texts as `score` does, as one tree in at most one pass."""
     tree = Tree()
     successors_of_texts: list[list[Successor]] = []
     end_ids: list[int] = []
@@ -166,8 +167,8 @@ async def _score_rows(
     at_ends: Sequence[Successor],
     ends: Tensor | None,
 ) -> tuple[list[float], list[float]]:
-    """Returns the log-probability of the token of each `inner` successor, and for each one of `at_ends` that any of the
-    `ends` comes after its row.
+    """Runs one pass over the tree. Returns the log-probability of the token of each `inner` successor; and, for the row
+    of each successor of `at_ends`, the log-probability that any of the `ends` comes next.
     """
     rows: list[int] = []
     forced_ids: list[int] = []
@@ -179,8 +180,8 @@ async def _score_rows(
         forced_ids.append(0)  # its probability is not used
     choice = force(runtime, torch.tensor(forced_ids))
     laid_rows = tree.lay(len(prefix.ids), choice)
-    wanted = torch.tensor(rows)
-    reading = lay_behind(runtime, prefix, laid_rows, wanted)
+    wanted_rows = torch.tensor(rows)
+    reading = lay_behind(runtime, prefix, laid_rows, wanted_rows)
     (result,) = await forward([reading])
     assert result.chosen is not None
     num_inner = len(inner)
@@ -201,7 +202,7 @@ def force(runtime: Runtime, ids: Tensor) -> Choice:
 
 
 def _to_logs(confidence: Tensor) -> Tensor:
-    """Log-probabilities of forced tokens."""
+    """Log-probabilities from the `confidence` of forced tokens; that of an impossible token is finite, too."""
     return confidence.clamp(min=1e-38).log()
 
 
@@ -224,12 +225,13 @@ def _fetch(logs: Tensor) -> Tensor:
 
 
 def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest of the `allowed` tokens by the log-probabilities `logs` [V], each with its own.
+    """The `count` likeliest of the `allowed` [V] tokens, each with its log-probability, which is in `logs` [V]. Tokens
+    without any probability are left out.
 
-    Looks for them among a few more of all tokens first, because these are found in a tenth of the time that torch's
-    topk over a vocabulary of 49,152 takes.
+    Looks first only at the likeliest of all tokens, EXTRA_TOKENS more than `count`, because these are found in a tenth
+    of the time that torch's topk over a vocabulary of 49,152 takes.
     """
-    likeliest_ids = _find_likeliest_ids(logs, count + MORE)
+    likeliest_ids = _find_likeliest_ids(logs, count + EXTRA_TOKENS)
     ids = likeliest_ids[allowed[likeliest_ids]]
     if len(ids) < count:
         ids = allowed.nonzero().flatten()
@@ -245,17 +247,17 @@ def find_likeliest(logs: Tensor, allowed: Tensor, count: int) -> list[tuple[int,
 
 
 def _find_likeliest_ids(logs: Tensor, count: int) -> Tensor:
-    """Ids of the `count` likeliest of all tokens, in no order. They are in the `count` pieces of the vocabulary with
-    the greatest maxima, or in its rest, which is shorter than a piece.
+    """Ids of the `count` likeliest of all tokens. These are in the `count` pieces of the vocabulary with the greatest
+    maxima, or in the end of the vocabulary, which is shorter than a piece.
     """
     size = len(logs)
-    rest_start = size - size % PIECE
-    logs_of_pieces = logs[:rest_start].view(-1, PIECE)
+    rest_start = size - size % PIECE_TOKENS
+    logs_of_pieces = logs[:rest_start].view(-1, PIECE_TOKENS)
     maxima = logs_of_pieces.amax(dim=1)
     num_pieces = min(count, len(maxima))
     pieces = maxima.topk(num_pieces).indices
-    piece_starts = pieces[:, None] * PIECE
-    ids = (piece_starts + torch.arange(PIECE)).flatten()
+    piece_starts = pieces[:, None] * PIECE_TOKENS
+    ids = (piece_starts + torch.arange(PIECE_TOKENS)).flatten()
     rest = torch.arange(rest_start, size)
     ids = torch.cat((ids, rest))
     num_best = min(count, len(ids))
@@ -265,8 +267,9 @@ def _find_likeliest_ids(logs: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Path:
-    """A text of the beam search: `logs` are its tokens' log-probabilities, `places` the places in the KV cache of those
-    that were read. Behind the tokens, `logs` may have one more value, of the text's end, and `places` those of guesses.
+    """A text of the beam search. `logs` are the log-probabilities of its tokens `ids`; if it is complete, one more is
+    that of its end. `places` are the places in the KV cache of the tokens that were read; behind these may be the
+    places of guessed tokens, which `ids` may lack.
     """
 
     ids: tuple[int, ...] = ()
@@ -287,8 +290,8 @@ class Path:
 @dataclass(frozen=True)
 class LinePath:
     """A line that is being searched. `kinds` is the sum of the kinds of names in it: 1 for names that the text after
-    needs, 2 for unused ones. The tokens `name_rest` complete a name, so they must come next. Right behind a name, where
-    they are an empty tuple, the word must end.
+    needs, 2 for unused ones. The tokens `name_rest` complete a begun name, so they must come next. Right behind a name
+    they are an empty tuple, and the word must end. Elsewhere `name_rest` is None.
     """
 
     path: Path = Path()
@@ -296,8 +299,9 @@ class LinePath:
     name_rest: tuple[int, ...] | None = None
 
     def grow(self, logs: Tensor, allowed: Tensor, count: int, worded: Tensor) -> "list[LinePath]":
-        """The line with the next token of its name; or with each of the `count` likeliest by `logs` [V] that are
-        `allowed` [V]. A token of `worded` [V] begins like a word, so it would not end one.
+        """Returns lines that are one token longer. Within a name, that token is the name's next one. Elsewhere there is
+        a line for each of the `count` likeliest tokens by `logs` [V] among the `allowed` [V]. Right behind a name these
+        must end the word, so the tokens of `worded` [V], which begin like a word, are left out.
         """
         if self.name_rest:
             return self.begin(logs, allowed, [self.name_rest], self.kinds)
@@ -311,7 +315,7 @@ class LinePath:
         return grown
 
     def begin(self, logs: Tensor, allowed: Tensor, texts: Sequence[tuple[int, ...]], kinds: int) -> "list[LinePath]":
-        """The line with the first token of each text if that is `allowed`; the text's other tokens must follow."""
+        """Returns a line for each name of `texts` whose first token is `allowed`; the name's others must follow."""
         begun = []
         for first, *others in texts:
             if allowed[first]:
@@ -332,15 +336,15 @@ class Beam:
 
     async def open(self, texts: Sequence[tuple[int, ...]]) -> tuple[list[Path], Tensor]:
         """Reads L whole texts. Returns the path of each, and the log-probabilities [L, V] of the token after each."""
-        begun: list[Path] = []
+        first_paths: list[Path] = []
         later_ids: list[tuple[int, ...]] = []
         forced_ids: list[int] = []
         for first, *later in texts:
-            begun.append(Path((first,)))
+            first_paths.append(Path((first,)))
             later_ids.append(tuple(later))
             forced_ids += later
             forced_ids.append(0)  # its probability is not used
-        result, confidence = await self._read_forced(begun, later_ids, forced_ids)
+        result, confidence = await self._read_forced(first_paths, later_ids, forced_ids)
         hidden = result.hidden
         start = self._memory.grow(len(hidden))
         sizes = list(map(len, texts))
@@ -372,6 +376,7 @@ class Beam:
         return scores
 
     async def _follow_group(self, paths: Sequence[Path], texts: Texts) -> TextLogs:
+        """Scores the texts as `follow` does, in one pass."""
         all_ids: list[int] = []
         read_ids: list[Sequence[int]] = []
         sizes: list[int] = []
@@ -387,8 +392,8 @@ class Beam:
     async def _read_forced(
         self, paths: Sequence[Path], behind: Texts, next_ids: Sequence[int]
     ) -> tuple[Result, Tensor]:
-        """Runs a pass over the last token of each path and the tokens `behind` it. Returns its result, and for each of
-        these tokens the probability that the one of `next_ids` comes next.
+        """Runs a pass over the last token of each path and the tokens `behind` it, M in all. Returns the pass's result,
+        and the probability [M] that each of them is followed by its token of `next_ids` [M].
         """
         choice = force(self.runtime, torch.tensor(next_ids))
         reading = self._lay(paths, behind, choice)

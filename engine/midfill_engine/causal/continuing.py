@@ -1,8 +1,8 @@
 """Fills a request with a causal model, hole by hole: each prompt contains the earlier fills, and later fills re-rank
 the candidates of earlier holes. Knows requests; no files.
 
-Given candidates compete with the model's drafts; in a request without drafts they are judged alone. A hole with anchors
-is filled by one search through all its parts.
+The texts that a request gives for a hole (its `candidates`) compete with the model's own drafts, or are ranked alone if
+the request wants no drafts. A hole with anchors is filled by one search through all its masked parts.
 """
 
 import math
@@ -65,7 +65,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
         await filler.forwards.run(filler.judge_jointly())
     fills = []
     for alternative in list_alternatives(filler.done, request.n):
-        fills.append(list(map(answer_hole, alternative, filler.cut)))
+        pairs = zip(alternative, filler.cut, strict=True)
+        fills.append([answer_hole(candidate, is_cut) for candidate, is_cut in pairs])
     ranked = []
     num_tokens = 0
     for candidates in filler.done:
@@ -92,8 +93,8 @@ async def fill_causally(runtime: Runtime, request: InfillRequest, clock: Clock =
 
 @dataclass
 class RequestFiller:
-    """Fills the holes of a request in order. `done` has the candidates of each filled hole, best first, and `cut`
-    whether the time ended its search. `states` show all holes as they are now.
+    """Fills the holes of a request in order. For each filled hole, `done` has its candidates, best first, and `cut` is
+    true if the time ended its search. `states` has the current state of every hole, which the events show.
     """
 
     runtime: Runtime
@@ -115,14 +116,14 @@ class RequestFiller:
             self.states.append(HoleState(text=known, settled=whole_range(known), masked=1))
 
     def keep(self, candidates: list[Candidate], is_cut: bool) -> None:
-        """Keeps the candidates for the next hole."""
+        """Makes these the candidates, best first, of the first hole that has none yet."""
         self.states[len(self.done)] = state_of(candidates[0])
         self.done.append(candidates)
         self.cut.append(is_cut)
 
     async def fill_hole(self, index: int) -> tuple[list[Candidate], bool]:
-        """Returns the candidates for a hole, best first, and whether the time was over before the search was. Raises
-        RequestError if no text is within the bounds.
+        """Returns the candidates for the whole hole, best first, and whether the time ended the search. Without
+        any, returns `Split.unchanged`; or raises RequestError if the hole has bounds of lines or a minimum of tokens.
         """
         request = self.request
         split = self.splits[index]
@@ -150,8 +151,8 @@ class RequestFiller:
         return balanced_fills or [split.unchanged()], filler.timer.is_over
 
     async def judge_jointly(self) -> None:
-        """Re-ranks, in `done`, the candidates of each hole whose following lines contain a hole that is filled now.
-        Once the time is over, the order of the holes that are left stays.
+        """Ranks again, in `done`, the candidates of each hole without anchors if the next lines contain a later hole,
+        because that hole is filled now. Stops once the time is over: the remaining holes keep their order.
         """
         for index, (split, candidates) in enumerate(zip(self.splits, self.done, strict=True)):
             text_after, *later_texts = self.texts[index + 1 :]
@@ -164,7 +165,7 @@ class RequestFiller:
             if self.timer.is_over:
                 return
             stretch, line_end = self.lay_stretch(index)
-            shown = stretch.after  # as in the fill, so that the prompt is the same
+            shown = stretch.after  # the prompt showed it in the fill, so the prompt stays the same
             filled_stretch = replace(stretch, after=line_end + filled_after, behind=shown)
             filler = self.open_filler(index, filled_stretch, Drawing())
             proposed = []
@@ -175,19 +176,19 @@ class RequestFiller:
             self.done[index] = add_line_end(ranked, line_end) or candidates
 
     def lay_stretch(self, index: int) -> tuple[Stretch, str]:
-        """Returns the stretch of hole `index`, behind the best candidates of the holes before it; and the line break
-        that its fills end with, or "", which the text after the stretch begins with.
+        """Returns the stretch of hole `index`, whose text before contains the best candidates of the earlier holes; and
+        the `find_line_end` of the hole. Drafts are written without that line end, because `after` begins with it.
         """
         spec = self.specs[index]
         split = self.splits[index]
         earlier_fills = [candidates[0].text for candidates in self.done[:index]]
         fills = [*earlier_fills, split.head]
         before = ""
-        for text, fill in zip(self.texts, fills, strict=False):  # not the texts behind the hole
+        for text, fill in zip(self.texts, fills, strict=False):  # `fills` ends with this hole's `head`
             before += text + fill
         masked = "".join(split.parts[::2])
         has_draft = bool(masked.strip()) or split.has_anchors
-        is_drafted_line = has_draft and "\n" not in masked  # what was a line stays one
+        is_drafted_line = has_draft and "\n" not in masked  # what was one line stays one line
         single = is_drafted_line or "\n" in spec.forbid or spec.indent is None
         max_tokens = self.runtime.loaded.config.max_hole
         if spec.max_tokens:
@@ -233,8 +234,8 @@ class RequestFiller:
         return AnchoredFiller(*common, parts, judge=self.judge, timer=self.timer, effort=effort, allowed_s=allowed_s)
 
     def event(self, draft: Candidate | None = None) -> StepEvent:
-        """The event that shows all holes as they are, and of the one that is being filled its `draft`, if there is one,
-        or the text that is kept.
+        """The event that shows all holes as they are now. The hole that is being filled shows its `draft`; without a
+        draft it shows its known text.
         """
         states = list(self.states)
         step = self.forwards.count
@@ -269,7 +270,7 @@ def check_variants(runtime: Runtime, cache: str | None, lengths: str | None) -> 
 
 
 def limit_search(runtime: Runtime, request: InfillRequest, stretch: Stretch) -> tuple[Effort, float]:
-    """Returns how widely a stretch is searched, and how many seconds that should take at most."""
+    """Returns how widely a stretch is searched, and how many seconds the search should take at most."""
     allowed_ms = request.line_ms if stretch.single else request.body_ms
     if allowed_ms is None:
         return WHOLE, math.inf
@@ -282,8 +283,9 @@ def add_line_end(candidates: Sequence[Candidate], line_end: str) -> list[Candida
 
 
 def find_line_end(before: str, after: str, spec: HoleSpec, split: Split) -> str:
-    """The line break with which a fill of whole lines must end, because it is between two line starts. Where lines are
-    bounded, also the one with which the last masked part ends. Otherwise "".
+    """The line break that every fill of the hole must end with, or "". There is none if line breaks are forbidden, or
+    if one comes next anyway. Otherwise there is one if the hole lies between two line starts, so that its fill is whole
+    lines; or if its lines are bounded and its last masked part ends with one.
     """
     if "\n" in spec.forbid or after[:1] == "\n":
         return ""
@@ -296,7 +298,7 @@ def find_line_end(before: str, after: str, spec: HoleSpec, split: Split) -> str:
 
 
 def strip_given(given: Sequence[GivenText], line_end: str) -> list[Candidate]:
-    """The distinct given texts without the `line_end`, most certain first; independent of the order of `given`."""
+    """The distinct given texts without the `line_end`, most certain first; the order of `given` makes no difference."""
     candidate_of_text: dict[str, Candidate] = {}
     for given_text in sorted(given, key=lambda given_text: (-given_text.certainty, given_text.text)):
         text = given_text.text.removesuffix(line_end)
@@ -319,23 +321,23 @@ def shuffle(candidates: Sequence[Candidate], kind: Kind, drawing: Drawing, judge
 
 
 def answer_hole(candidate: Candidate, is_cut: bool = False) -> FilledHole:
-    """The hole of the answer: the text with its tokens and their confidence, which is 1 for anchors."""
-    rated = [(span, 1.0) for span in candidate.kept]
+    """The answer for a hole: the text, its tokens as ranges of it, and their confidence, which is 1 for anchors."""
+    rated_spans = [(span, 1.0) for span in candidate.kept]
     start = 0
     for piece, log in candidate.logs:
         end = min(start + len(piece), len(candidate.text))
         confidence = math.exp(min(0.0, log))
         for span in cut_out(start, end, candidate.kept):
-            rated.append((span, confidence))
+            rated_spans.append((span, confidence))
         start = end
-    rated.sort()
+    rated_spans.sort()
     log_likelihood = None
     if math.isfinite(candidate.nats):
         log_likelihood = candidate.nats
     return FilledHole(
         text=candidate.text,
-        tokens=[span for span, _ in rated],
-        confidence=[confidence for _, confidence in rated],
+        tokens=[span for span, _ in rated_spans],
+        confidence=[confidence for _, confidence in rated_spans],
         anchors=list(candidate.kept),
         cut=is_cut,
         certainty=candidate.chance,
@@ -359,7 +361,7 @@ def cut_out(start: int, end: int, kept: Sequence[tuple[int, int]]) -> Iterator[t
 
 
 def state_of(candidate: Candidate) -> HoleState:
-    """The state of a hole whose fill is the candidate."""
+    """The state of a hole that is filled with the candidate."""
     filled = answer_hole(candidate)
     return HoleState(
         text=filled.text,
@@ -377,8 +379,8 @@ def whole_range(text: str) -> list[tuple[int, int]]:
 
 
 def count_bytes(runtime: Runtime, outline: RequestOutline, excerpts: Sequence[str]) -> int:
-    """Memory that a fill claims: KV caches of the prompt and of two searches, one of which is being copied into larger
-    memory; and the logits that are there at once.
+    """Bytes of memory that a fill claims, for the logits that exist at once and for four KV caches: the prompt's, those
+    of two searches, and a copy of one of these, which is made when it needs larger memory.
     """
     config = runtime.loaded.config
     shape = config.transformer

@@ -1,7 +1,7 @@
 """Builds the prompt of a causal model, and finds the lines that judge candidates. Knows text and tokens; no requests.
 
-The prompt shows a part of the text after the stretch above the text before it. Because of that part, one or two more of
-129 lines from packages of 2025 and later were right.
+Without fill-in-the-middle tokens, the prompt shows a part of the text after the stretch above the text before it. With
+that part, one or two more of 129 lines from packages of 2025 and later were right.
 """
 
 import re
@@ -12,26 +12,26 @@ from zlib import crc32
 
 from midfill_engine.loading.runtime import Runtime
 
-MAX_BEFORE: Final = 2048  # tokens that are read
-READ_CHARACTERS: Final = 3072  # of the text before, at most
-MAX_GIVEN_UP: Final = 1536  # at most so many of these make room for excerpts
-GIVEN_UP_PER_AHEAD: Final = 4  # for so many characters that make room, the text after gives up one, too
-READ_SHARE: Final = 3  # up to one part in so many of READ_CHARACTERS is left out to begin at a stable line
+MAX_BEFORE: Final = 2048  # the last tokens of what stands before a fill; more are not read
+READ_CHARACTERS: Final = 3072  # that are read of the text before, at most
+MAX_GIVEN_UP: Final = 1536  # of READ_CHARACTERS; the text before gives up at most so many for excerpts
+GIVEN_UP_PER_AHEAD: Final = 4  # for every so many that the text before gives up, the text after gives up one
+READ_SHARE: Final = 3  # up to a third of READ_CHARACTERS is left out, to begin at a stable line
 BREAK: Final = "\n\n\n"  # between texts that are not adjacent
 AHEAD_CHARACTERS: Final = 1200  # of the text after, at most; the prompt begins with them
-AHEAD_STEP: Final = 512  # they start up to so many characters behind the lines that judge
-FOLLOWING_LINES: Final = 2
-FOLLOWING_CHARACTERS: Final = 120
+AHEAD_STEP: Final = 512  # they start up to so many characters behind the lines that judge candidates
+FOLLOWING_LINES: Final = 2  # non-blank lines of the text after that judge candidates, at most
+FOLLOWING_CHARACTERS: Final = 120  # of these lines, at most; a single one may have twice as many
 LINE_END: Final = re.compile(r"\n")
 _WORD: Final = re.compile(r"\w")
-WORD_BYTES: Final = 32  # of a begun word; a longer one is not left to the fill as a whole
-HASHED: Final = 32  # characters of a line
+WORD_BYTES: Final = 32  # of a begun word that are left to the fill; the start of a longer word is read
+HASHED: Final = 32  # characters from a line start on, whose hash `find_start` compares
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """The `ids` to read, and the bytes `pending` with which a fill must begin, because the text before ends with them
-    behind `ids`. `has_suffix`: the ids include the text after between fill-in-the-middle tokens.
+    """The `ids` to read. Behind them the text before ends with the bytes `pending`, so each fill must begin with these.
+    With `has_suffix` the ids include the text after, between fill-in-the-middle tokens.
     """
 
     ids: tuple[int, ...]
@@ -48,9 +48,9 @@ def lay_prompt(
     is_body: bool = False,
     behind: str | None = None,
 ) -> Prompt:
-    """Lays the excerpts and the text around a stretch with fill-in-the-middle tokens, if the model was trained with
-    them. Otherwise a part of the text after (of `behind`, by default `after`), the excerpts, and the end of the text
-    before.
+    """Builds the prompt of a stretch: the excerpts, the end of the text before and the start of the text after, with
+    fill-in-the-middle tokens. For models that were not trained with these: a part of the text after (of `behind`, by
+    default of `after`), then the excerpts, then the end of the text before.
     """
     opening = runtime.tokens.opening(None)
     markers = runtime.tokens.markers
@@ -70,9 +70,9 @@ def lay_prompt(
 
 
 def open_edge(runtime: Runtime, text: str) -> tuple[list[int], bytes]:
-    """Returns the ids of `text` without its last token, and that token's bytes: in the whole text another token may
-    stand at the edge. All tokens of a word at the end are left out, because the word may go on, and half a word seldom
-    has the tokens of the whole word. So are those of an incomplete character.
+    """Returns the ids of `text` without the last ones, and the bytes of the last ones, which a fill spells again. They
+    are left out because the text's end may have other tokens once it goes on. At least one is left out; of a word up to
+    WORD_BYTES all, because half a word seldom has the tokens of the whole word; and all of an incomplete character.
     """
     tokenizer = runtime.loaded.tokenizer
     ids = tokenizer.encode(text)[-MAX_BEFORE:]
@@ -106,14 +106,14 @@ def _begins_in_word(data: bytes) -> bool:
 
 
 def _begins_in_character(data: bytes) -> bool:
-    """True if a text begins behind the first byte of a character."""
+    """True if a text begins within a character, behind its first byte."""
     return 0x80 <= data[0] < 0xC0
 
 
 def lay_before(before: str, excerpts: Sequence[str], *, is_body: bool = False) -> tuple[str, int]:
-    """Returns the excerpts and the end of the text before, and the number of characters to read of the text after.
+    """Returns the excerpts with the end of the text before, and the number of characters to read of the text after.
 
-    Excerpts take room from the near text, but not for a body, because a body mostly resembles its neighbors.
+    Excerpts take room from the text near the stretch, but not for a body, which mostly resembles its neighbors.
     """
     shown = "".join(text.strip("\n") + BREAK for text in excerpts)
     num_given_up = 0
@@ -125,7 +125,7 @@ def lay_before(before: str, excerpts: Sequence[str], *, is_body: bool = False) -
 
 
 def take_stable_end(text: str, max_characters: int = READ_CHARACTERS) -> str:
-    """The end of `text`, of at most so many characters, from a line start that mostly stays while the text grows."""
+    """The end of `text`, at most `max_characters`, from a line start that mostly stays the same while it grows."""
     surplus = len(text) - max_characters
     if surplus <= 0:
         return text
@@ -135,8 +135,8 @@ def take_stable_end(text: str, max_characters: int = READ_CHARACTERS) -> str:
 
 
 def lay_ahead(text: str, max_characters: int = AHEAD_CHARACTERS) -> str:
-    """Whole lines of the text after, behind those that judge and with at most so many characters, and BREAK; or "". The
-    first one may lack its beginning if it is long.
+    """Whole lines of the text after, behind those that judge candidates, with `max_characters` at most; then BREAK.
+    "" if there are none. If the first line is long, it may lack its beginning.
     """
     num_judging = len(find_following(text))
     if not num_judging:
@@ -151,17 +151,19 @@ def lay_ahead(text: str, max_characters: int = AHEAD_CHARACTERS) -> str:
 
 
 def find_start(text: str, low: int, high: int) -> int:
-    """The line start between `low` and `high` whose line has the smallest hash, which mostly stays the same while the
-    bounds move with the cursor. So the KV cache of the text from there on stays valid. `low` if no line starts there.
+    """The line start between `low` and `high` whose line has the smallest hash, among the unindented lines if there are
+    any. It mostly stays the same while the bounds move with the cursor, so the KV cache of the text from there on stays
+    valid. `low` if no line starts between the bounds.
     """
     starts = [match.end() for match in LINE_END.finditer(text, max(0, low - 1), high)]
-    filled = [start for start in starts if text[start : start + 1].strip()]
-    return min(filled or starts, key=lambda start: crc32(text[start : start + HASHED].encode()), default=low)
+    unindented = [start for start in starts if text[start : start + 1].strip()]
+    return min(unindented or starts, key=lambda start: crc32(text[start : start + HASHED].encode()), default=low)
 
 
 def find_following(after: str) -> str:
-    """The rest of the line after a stretch, and the lines up to and with the second non-blank one, as far as they fit
-    FOLLOWING_CHARACTERS; of a longer first one twice as many. Their likelihood judges candidates.
+    """The start of the text after, whose likelihood judges candidates: the rest of the line, and the next lines up to
+    the second non-blank one, as far as they fit FOLLOWING_CHARACTERS. The first non-blank one is taken in any case, but
+    twice as many characters at most.
     """
     num_lines = 0
     size = 0
