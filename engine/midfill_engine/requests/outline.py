@@ -1,6 +1,6 @@
-"""Tokenizes a request: pieces of context, and between them holes of anchors and masked stretches. Knows no model.
+"""Tokenizes a request into pieces of context and, between them, holes of anchors and masked parts. Knows no model.
 
-For families trained with healing (`tokenizer.heal`), white space before a masked stretch moves into the stretch.
+For families trained with healing (`tokenizer.heal`), white space before a masked part moves into that part.
 """
 
 import re
@@ -13,7 +13,7 @@ from midfill_engine.lengths.base import LengthBounds
 from midfill_engine.tokens.tokenizer import HealedEdges, Tokenizer, heal
 from midfill_engine.wire import ErrorCode, HoleSpec, Segment, TextSegment
 
-# Only long runs of one character, spaces or rulers, are longer tokens. So text too far away is not even tokenized.
+# Only long runs of one character, spaces or rulers, are longer tokens. By this bound far text is not even tokenized.
 MAX_CHARACTERS_PER_TOKEN: Final = 32
 USUAL_CHARACTERS_PER_TOKEN: Final = 8
 MAX_DRAFT_CHARACTERS: Final = 128 * 1024  # of all holes together: more than a canvas holds
@@ -28,9 +28,9 @@ no_healing: Final[Heal] = HealedEdges  # leaves the text around a hole as it is
 
 @dataclass(frozen=True)
 class HolePart:
-    """A part of a hole: an anchor with its `ids`, or a masked stretch, whose `ids` are None. The `hint` of a masked
-    stretch is the number of its draft's tokens, None if the draft is blank. Its first token must begin with `leading`,
-    which is at most one character.
+    """A part of a hole: an anchor with its `ids`, or a masked part, whose `ids` are None. The `hint` of a masked part
+    is the number of tokens of the draft there, None if the draft is blank there. The first token of a masked part must
+    begin with `leading`, which is at most one character.
     """
 
     ids: tuple[int, ...] | None
@@ -40,8 +40,8 @@ class HolePart:
 
 @dataclass(frozen=True)
 class HoleOutline:
-    """A hole as stretches. The answer is their text without `lead`, which the text before already has, plus `tail`,
-    which is the end of an anchor if it `keeps_tail`.
+    """A hole as `stretches`: its anchors and masked parts. The user gets their text without the `lead` at its start,
+    which is in the text before already, and with `tail` behind it, the end of the last anchor if it `keeps_tail`.
     """
 
     stretches: tuple[HolePart, ...]
@@ -61,7 +61,7 @@ class HoleOutline:
         return sum(len(stretch.ids) for stretch in self.stretches if stretch.ids is not None)
 
     def length_bounds(self, max_hole: int) -> LengthBounds:
-        """Length bounds of the hole; `max_hole` tokens, anchors included, are what the model can fill at once."""
+        """Length bounds of the hole; the model fills at most `max_hole` tokens at once, anchors included."""
         room = max_hole - self.num_anchored
         max_tokens = room if self.max_tokens is None else min(room, self.max_tokens)
         hints = tuple(stretch.hint for stretch in self.masked)
@@ -85,7 +85,10 @@ def outline_request(
     max_context: int,
     heal: Heal = heal,
 ) -> RequestOutline:
-    """Tokenizes every text; keeps the `max_context` tokens of context nearest to the holes. Raises RequestError."""
+    """Tokenizes every text, and puts the special ids `opening` and `closing` around all. With these, keeps the
+    `max_context` tokens of context nearest to the holes. `heal` decides on the white space at a hole's edges. Raises
+    RequestError.
+    """
     texts, specs = split_segments(segments)
     if sum(len(spec.draft) for spec in specs) > MAX_DRAFT_CHARACTERS:
         message = f"the drafts hold more than {MAX_DRAFT_CHARACTERS} characters"
@@ -116,12 +119,12 @@ def check_room(outline: RequestOutline, max_hole: int) -> None:
 
 
 def needs_of_texts(texts: list[str], budget: int) -> list[tuple[int, int]]:
-    """Upper bounds of the tokens that `trim_context` keeps of each text's beginning and end, by character counts."""
+    """For each text, how many tokens of its beginning and end `trim_context` keeps at most, by character counts."""
     weights = weigh_sides(len(texts))
     min_tokens = [len(text) // MAX_CHARACTERS_PER_TOKEN for text in texts]
     shares = share_budget(budget, min_tokens, weights)
-    edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # of rounding
-    if sum(shares) < budget:  # short texts may leave all of it to one
+    edge_tokens = max(-(-share // weight) for share, weight in zip(shares, weights, strict=True)) + 2  # for rounding
+    if sum(shares) < budget:  # by the lower bounds some is left, and one text may get all of it
         edge_tokens = budget
     return [(0, edge_tokens), *[(edge_tokens, edge_tokens)] * (len(texts) - 2), (edge_tokens, 0)]
 
@@ -151,7 +154,7 @@ def encode_part(text: str, encode: Encode, num_tokens: int, cut: Callable[[str, 
 
 
 def take_last_lines(text: str, size: int) -> str:
-    """The last `size` characters from the first line in them that begins with text."""
+    """The last `size` characters, cut to begin at the first unindented line that begins in them, if there is one."""
     if len(text) <= size:
         return text
     part = text[len(text) - size :]
@@ -160,7 +163,7 @@ def take_last_lines(text: str, size: int) -> str:
 
 
 def take_first_lines(text: str, size: int) -> str:
-    """The first `size` characters up to the last line in them that begins with text."""
+    """The first `size` characters, cut to end before the last unindented line that begins in them, if there is one."""
     if len(text) <= size:
         return text
     part = text[:size]
@@ -187,8 +190,9 @@ def split_segments(segments: list[Segment]) -> tuple[list[str], list[HoleSpec]]:
 
 
 def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[HoleSpec, HealedEdges]:
-    """Returns the hole and its edges after healing, which adds no forbidden string. An anchor at the draft's end loses
-    the edges' tail, which comes back in the answer; if it does not end with the tail, the suffix is not healed.
+    """Returns the hole and its edges after healing. If the draft ends with an anchor, the anchor loses the edges' tail,
+    which comes back in the answer; but if the anchor does not end with the tail, the suffix is not healed. Nothing is
+    healed if that would put a forbidden string into the hole.
     """
     edges = heal(prefix, suffix)
     healed_spec = spec
@@ -205,15 +209,15 @@ def heal_hole(spec: HoleSpec, prefix: str, suffix: str, heal: Heal) -> tuple[Hol
 
 
 def outline_hole(spec: HoleSpec, tokens: Tokenizer, edges: HealedEdges, keeps_tail: bool, heal: Heal) -> HoleOutline:
-    """Splits a hole with healed `edges` into stretches. Masked parts of the draft for which no token of `max_tokens` is
-    left stay empty. Raises RequestError.
+    """Splits a hole with healed `edges` into anchors and masked parts. Each masked part needs a token, so those beyond
+    the first `max_tokens` ones stay empty. Raises RequestError.
     """
     stretches: list[HolePart] = []
     num_masked = 0
-    pending = edges.lead  # given text that is in no stretch yet
+    pending = edges.lead  # given text that is in no part yet
     for text, is_kept in split_draft(spec):
         if is_kept:
-            healed = heal(pending + text, "")  # white space at the end of an anchor begins the next masked stretch
+            healed = heal(pending + text, "")  # white space at the end of an anchor begins the next masked part
             if any(unwanted in healed.lead for unwanted in spec.forbid):
                 healed = HealedEdges(pending + text, "")
             stretches += make_anchor(healed.prefix, tokens.encode(healed.prefix), tokens)
@@ -231,7 +235,7 @@ def outline_hole(spec: HoleSpec, tokens: Tokenizer, edges: HealedEdges, keeps_ta
 
 
 def make_anchor(text: str, ids: list[int], tokens: Tokenizer) -> list[HolePart]:
-    """The ids as a list of one anchor, or of none without text. Raises RequestError if the tokenizer changes `text`."""
+    """A list with the anchor of `text`, empty without text. Raises RequestError if the `ids` spell another text."""
     if not text:
         return []
     if b"".join(map(tokens.token_bytes, ids)) != text.encode("utf-8", errors="replace"):
@@ -249,13 +253,13 @@ def encode_before_space(encode: Encode, num_spaces: int) -> list[int]:
 
 
 def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
-    """The parts of the draft in order, each with whether it is kept. An empty draft is one empty masked part, and an
-    empty masked part is between kept ones that touch.
+    """The parts of the draft in order, each with whether it is kept. An empty draft is one empty masked part. Kept
+    ranges that touch have an empty masked part between them.
     """
     if not spec.draft:
         yield "", False
     end_before = 0
-    for start, end in [*spec.keep, (len(spec.draft), len(spec.draft))]:
+    for start, end in [*spec.keep, (len(spec.draft), len(spec.draft))]:  # an empty range at the end
         if end_before < start or 0 < start < end:
             yield spec.draft[end_before:start], False
         if start < end:
@@ -264,7 +268,7 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """The `budget` tokens nearest to the holes: an equal share for each edge of a hole, whose unused part moves on."""
+    """Keeps the `budget` tokens nearest to the holes: equal shares for all edges, and what short pieces leave."""
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
     kept = [keep_ends(piece, -(-share // 2), share) for piece, share in zip(pieces, shares, strict=True)]
     kept[0] = keep_ends(pieces[0], 0, shares[0])
@@ -284,14 +288,14 @@ def share_budget(budget: int, wants: list[int], weights: list[int]) -> list[int]
     to the others.
     """
     shares = [0] * len(wants)
-    left = budget
+    unspent = budget
     hungry = [index for index, want in enumerate(wants) if want]
-    while left > 0 and hungry:
-        unit = max(1, left // sum(weights[index] for index in hungry))
+    while unspent > 0 and hungry:
+        unit = max(1, unspent // sum(weights[index] for index in hungry))
         for index in hungry:
-            portion = min(unit * weights[index], wants[index] - shares[index], left)
+            portion = min(unit * weights[index], wants[index] - shares[index], unspent)
             shares[index] += portion
-            left -= portion
+            unspent -= portion
         hungry = [index for index in hungry if shares[index] < wants[index]]
     return shares
 

@@ -13,10 +13,10 @@ from midfill_engine.errors import RequestError
 from midfill_engine.scheduling.work import Claim, Fill, Work
 from midfill_engine.wire import HoleSegment, HoleSpec, InfillRequest, InfillResponse, StepEvent
 
-SHORT_HOLE_TOKENS: Final = 32
-SHORT_HOLES: Final = 4
-SHORT_ALTERNATIVES: Final = 2
-MAX_PASSED_S: Final = 10.0  # for which later requests may go before a waiting one
+SHORT_HOLE_TOKENS: Final = 32  # at most, for a hole that counts as a line
+SHORT_HOLES: Final = 4  # at most, in a short request
+SHORT_ALTERNATIVES: Final = 2  # at most, that a short request asks for
+MAX_PASSED_S: Final = 10.0  # after so many seconds no later request goes before a waiting one
 
 Event = StepEvent | InfillResponse | RequestError
 Listener = Callable[[Event], None]
@@ -30,10 +30,10 @@ class Kind(StrEnum):
 
 @dataclass(eq=False)
 class Ticket:
-    """An open request. `listener` gets its events on the scheduler's thread; the last one is no StepEvent. The events
-    of forward passes come only if somebody `watches`. The fill awaits `work`, gets `answer` next, and may use the
-    memory of its `claim` once it `is_admitted`. `num_rows` rows have been computed for it. It got its place at
-    `placed_s`.
+    """An open request. `listener` gets its events on the scheduler's thread; the last one is a response or an error.
+    Events of forward passes come only if somebody `watches`. The `fill` awaits `work`, and is sent `answer` when it
+    goes on. It may use the memory of its `claim` once it `is_admitted`. `num_rows` rows have been computed for it. The
+    request came at `submitted_s`, and got its place among the running fills at `placed_s`.
     """
 
     request: InfillRequest
@@ -72,7 +72,7 @@ def is_line(hole: HoleSpec) -> bool:
 
 
 class Turns:
-    """`num_places` for running fills of any kind, half as many more for short ones. Counts the rows of each client."""
+    """Chooses what runs next. There are `num_places` places for fills of any kind, half as many more for short ones."""
 
     def __init__(self, num_places: int, clock: Clock = time.monotonic) -> None:
         self.num_places, self.clock = num_places, clock
@@ -80,8 +80,9 @@ class Turns:
         self._rows_of_client: Counter[str] = Counter()
 
     def next(self, waiting: Sequence[Ticket], active: Sequence[Ticket]) -> Ticket | None:
-        """The ticket that gets a place: the oldest if it waited too long, else one of the client with the fewest fills
-        and then rows. Of its tickets for one document the newest goes first. None if no ticket may have a place now.
+        """Returns the ticket that gets a place, None if none may. The oldest goes first if it has waited MAX_PASSED_S.
+        Otherwise the client with the fewest running fills goes first, among several the one with the fewest rows: with
+        its oldest ticket, or with its newest one for the same document.
         """
         max_active = {Kind.SHORT: self.num_all, Kind.LONG: self.num_places}
         fitting = [ticket for ticket in waiting if len(active) < max_active[ticket.kind]]
@@ -99,7 +100,7 @@ class Turns:
         return [ticket for ticket in own if ticket.request.document == document][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
-        """The work of the next forward pass: all; but with short fills at most `max_rows` rows of long ones, or one."""
+        """Returns the work to run now: all; but if some fills are short, of long ones `max_rows` rows, or one."""
         short = [pair for pair in asking if pair[0].kind is Kind.SHORT]
         if len(short) in (0, len(asking)):
             return list(asking)
@@ -113,6 +114,6 @@ class Turns:
         self._rows_of_client[client] += num_rows
 
     def keep(self, clients: set[str]) -> None:
-        """Forgets all other clients; lowers the counts of these until the smallest is zero, where new clients begin."""
+        """Forgets all clients but these, and lowers their counts until the smallest is 0, where new clients begin."""
         fewest = min((self._rows_of_client[client] for client in clients), default=0)
         self._rows_of_client = Counter({client: self._rows_of_client[client] - fewest for client in clients})

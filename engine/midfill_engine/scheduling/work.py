@@ -30,14 +30,14 @@ class Awaited(Awaitable[T]):
 
 @dataclass(frozen=True)
 class Claim(Awaited[None]):
-    """Memory in bytes that a fill has until it ends. The fill waits until so much memory is free."""
+    """Claims memory, which the fill may use until it ends. The fill waits until so much is free."""
 
     num_bytes: int
 
 
 @dataclass(frozen=True)
 class Show(Awaited[None]):
-    """The event of a step, which is sent to the listener at once."""
+    """An event that is sent to the listener at once."""
 
     event: StepEvent
 
@@ -47,8 +47,8 @@ Showing = StepEvent | Callable[[], StepEvent]  # an event, or a function that bu
 
 @dataclass(eq=False)
 class Work(Awaited[list[Any]]):
-    """Passes to run, which have `num_rows` rows together; their results are sent back in order. `showing` is the event
-    that shows the fill as it is before these passes. So it is built before the fill goes on with their results.
+    """Passes to run, which have `num_rows` rows together; their results are sent back in order. `showing` shows the
+    fill as it is before these passes, so its event is built before the fill goes on with their results.
     """
 
     passes: "list[Pass] | list[CanvasPass]"
@@ -68,7 +68,7 @@ def count_rows(step: "Pass | CanvasPass") -> int:
 
 
 async def forward(passes: Sequence[Any], showing: Showing | None = None) -> list[Any]:
-    """Runs passes in as many forward passes as their rows need; returns the results. `showing` is for the first one."""
+    """Runs passes in forward passes of at most MAX_ROWS rows; returns their results. `showing` goes with the first."""
     num_rows = sum(map(count_rows, passes))
     if 0 < num_rows <= MAX_ROWS:
         return await Work(list(passes), num_rows, showing)
@@ -89,11 +89,11 @@ async def gather(
 @overload
 async def gather(*coroutines: Coroutine[Any, Any, T]) -> tuple[T, ...]: ...
 async def gather(*coroutines: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
-    """Advances coroutines side by side, and returns what each returns. In each round the passes that they await go into
-    one forward pass, or into several if they have too many rows.
+    """Advances coroutines that await only Work side by side, and returns what each returns. In each round the passes
+    that they await go into one forward pass, or into several if they have more than MAX_ROWS rows.
     """
     returned: dict[int, Any] = {}
-    results: dict[int, list[Any] | None] = dict.fromkeys(range(len(coroutines)))
+    results: dict[int, list[Any] | None] = dict.fromkeys(range(len(coroutines)))  # to send; None starts a coroutine
     try:
         while results:
             awaited: dict[int, Work] = {}
@@ -112,7 +112,7 @@ async def gather(*coroutines: Coroutine[Any, Any, Any]) -> tuple[Any, ...]:
 
 
 async def _run_together(works: dict[int, Work]) -> dict[int, list[Any]]:
-    """The results of each of these works, by the same keys, from one forward pass."""
+    """Runs these works in one forward pass, with the first `showing` of them; returns the results by key."""
     passes: list[Any] = []
     for work in works.values():
         passes += work.passes
@@ -129,7 +129,7 @@ async def _run_together(works: dict[int, Work]) -> dict[int, list[Any]]:
 
 @dataclass
 class ForwardCounter:
-    """Counts the forward passes of the coroutines that it runs."""
+    """Counts the forward passes of the coroutines that it runs, which await only Work."""
 
     count: int = 0
 

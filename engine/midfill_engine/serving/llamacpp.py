@@ -1,4 +1,4 @@
-"""Translates llama.cpp's routes `/infill` and `/completion`: llama.vim, llama.vscode, Continue. Knows no model."""
+"""Translates llama.cpp's routes `/infill` and `/completion` for llama.vim, llama.vscode, Continue. Knows no model."""
 
 from typing import Any, Literal
 
@@ -70,7 +70,7 @@ Answer = LlamaAnswer | dict[str, Any]
 
 
 def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
-    """Translates `POST /completion` as Continue sends it: fill-in-the-middle markers in the prompt tell the suffix."""
+    """Translates `POST /completion` as Continue sends it: markers in the prompt tell where the text behind begins."""
     sides = split_prompt(request.prompt)
     if sides is None:
         return to_infill(request)
@@ -80,7 +80,7 @@ def completion_to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest
 
 
 def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
-    """Translates `POST /infill`. Text of other files comes first: what is farthest from the hole is dropped first."""
+    """Translates `POST /infill`. Text of other files comes first, because too long a text loses its start."""
     extra = "".join(f"{part.text}\n" for part in request.input_extra if part.text)
     before = (extra + request.input_prefix + request.prompt)[-wire.MAX_TEXT_CHARACTERS :]
     limit = request.n_predict if request.n_predict > 0 else None
@@ -99,7 +99,7 @@ def to_infill(request: LlamaInfillRequest) -> list[wire.InfillRequest]:
 
 
 def from_infill(request: LlamaInfillRequest, responses: list[wire.InfillResponse]) -> Answer | list[Answer]:
-    """One answer, or a list if several were asked for, best first."""
+    """The answer; if several were asked for (`n_cmpl`), a list of them, best first."""
     (response,) = responses
     fills = [filled_holes[0] for filled_holes in (response.holes, *response.alternatives)]
     answers = [from_fill(request, response, fill, index) for index, fill in enumerate(fills)]
@@ -110,8 +110,8 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, fill: 
     """The answer with one of the fills: its text up to the first stop string or line with too little indent."""
     text = cut_at_indent(cut_at_stop(fill.text, request.stop), request.n_indent)
     content = with_line_endings_of(text, request.input_prefix, request.prompt, request.input_suffix)
-    words = (word for word in request.stop if word and fill.text.startswith(to_line_feeds(word), len(text)))
-    stopping_word = next(words, "")  # "" if no word cut the text, because none stands behind it
+    words_behind = (word for word in request.stop if word and fill.text.startswith(to_line_feeds(word), len(text)))
+    stopping_word = next(words_behind, "")  # "" if no word cut the text, because none stands behind it
     stop_type: StopType = "eos"
     if stopping_word:
         stop_type = "word"
@@ -120,7 +120,7 @@ def from_fill(request: LlamaInfillRequest, response: wire.InfillResponse, fill: 
     stats = response.stats
     num_tokens = stats.tokens
     ms = max(stats.ms, 1e-3)
-    timings: dict[str, int | float] = {  # denoising has no separate prompt phase, so all time counts as prediction
+    timings: dict[str, int | float] = {  # all time counts as prediction: the engine does not measure the prompt apart
         "prompt_n": stats.context_tokens,
         "prompt_ms": 0.0,
         "prompt_per_token_ms": 0.0,
@@ -153,7 +153,7 @@ def answer_nothing(request: LlamaInfillRequest, model: str) -> Answer:
 
 
 def select(answer: LlamaAnswer, fields: list[str]) -> Answer:
-    """The answer with all fields, or a dict of the requested `fields` by their paths; unknown paths are left out."""
+    """The whole answer; or a dict of the requested `fields` by path ("timings/prompt_n"), without unknown ones."""
     if not fields:
         return answer
     values: dict[str, Any] = answer.model_dump()
@@ -162,7 +162,7 @@ def select(answer: LlamaAnswer, fields: list[str]) -> Answer:
 
 
 def cut_at_indent(text: str, min_indent: int) -> str:
-    """`text` up to the first line, but not its first one, that is indented less; blank lines do not count."""
+    """The lines of `text` before one indented less than `min_indent`; the first and blank ones do not count."""
     lines = text.split("\n")
     for index, line in enumerate(lines[1:], start=1):
         if line.strip() and len(line) - len(line.lstrip()) < min_indent:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXIT_DEVICE_LOST: Final = 4
 SHARED_ROWS_OF_DEVICE: Final = 512  # this many rows cost hardly more than one if memory bandwidth is the limit
-LINGER_S: Final = 0.5  # time to tell clients that still connect
+LINGER_S: Final = 0.5  # for which an ending engine without open requests tells new clients that it ends
 STOP_TIMEOUT_S: Final = 5.0  # time for the answers of cancelled fills
 SHORT_IDLE_S: Final = 60.0  # the idle timeout while memory is short
 TICKS_BETWEEN_LOOKS: Final = 50  # at the memory; uvicorn ticks ten times a second
@@ -88,7 +88,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _is_idle_too_long(self, counter: int) -> bool:
-        """True after the idle timeout, or after a minute if memory is short; always false without a timeout."""
+        """True after the idle timeout, or after SHORT_IDLE_S if memory is short; always false without a timeout."""
         idle_s, limit_s = self._state.idle_s, self._state.idle_timeout_s
         if limit_s is None or idle_s <= min(limit_s, SHORT_IDLE_S):
             return False
@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
             self._drain_s = 0.0
         self.drain()
         if sig == signal.SIGINT and self.should_exit:
-            super().handle_exit(sig, frame)
+            super().handle_exit(sig, frame)  # uvicorn no longer waits for open connections
 
 
 def serve(options: ServeOptions) -> None:
@@ -119,7 +119,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def run(state: EngineState, options: ServeOptions, sock: socket.socket, security: Security) -> None:
-    """Serves on a socket until told to end. Afterwards `state.failure` is what ended it, None if it was told to."""
+    """Serves on a socket until told to end, or until an error, which is then `state.failure`."""
     threading.Thread(target=load, args=(state, options), name="midfill-loader", daemon=True).start()
     limits = ConnectionLimits(max_per_peer=options.max_connections_per_peer, max_connections=raise_file_limit())
     config = uvicorn.Config(
@@ -158,14 +158,14 @@ def listen(options: ServeOptions) -> Iterator[tuple[socket.socket, Security]]:
     port = sock.getsockname()[1]
     if options.host not in {"127.0.0.1", "::1", "localhost"} and not options.certfile:
         logger.warning("%s is open to the network, and what passes is not encrypted", options.host)
-    name = f"[{options.host}]" if ":" in options.host else options.host
-    logger.info("listening on %s://%s:%d", scheme, name, port)
+    shown_host = f"[{options.host}]" if ":" in options.host else options.host
+    logger.info("listening on %s://%s:%d", scheme, shown_host, port)
     logger.info("its bearer token is in %s", tokens.source)
     yield sock, Security.for_tcp(options.host, tokens, tuple(options.allowed_host or ()))
 
 
 def check_certificate(options: ServeOptions) -> None:
-    """Raises StartError for files that are not a certificate with its key."""
+    """Raises StartError if `certfile` and `keyfile` are not a certificate with its key."""
     if options.certfile is None:
         if options.keyfile is None:
             return
@@ -249,7 +249,7 @@ def make_ready(state: EngineState, options: ServeOptions) -> Ready:
 
 
 def report(error: StartError) -> None:
-    """Prints the error on stderr: a sentence if that is a terminal, otherwise JSON for programs."""
+    """Prints the error on stderr: as a sentence on a terminal, otherwise as JSON for programs."""
     text = error.body.model_dump_json()
     if sys.stderr.isatty():
         text = f"midfill: {error.message.rstrip('.')}; {error.next_step}"
