@@ -1,8 +1,8 @@
 """Products of rows with the experts that each row has chosen, at the speed of reading those experts.
 
 R rows of width D choose k of X experts of width F each. An assignment is one choice of one row; there are A = R k of
-them. Sorted by expert and padded to whole blocks, they give each program rows of a single expert. All is laid out on
-the device, so a captured graph serves every choice. A row's bits do not depend on the rows beside it.
+them. They are sorted by expert and padded to whole blocks, so each program computes rows of a single expert. They are
+sorted on the device, so a captured graph serves every choice. A row's bits do not depend on the rows beside it.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from midfill_kernels.launch import is_interpreted
 from midfill_kernels.matmul import add_product, choose_inner, fit_stages, load_inputs
 
 BLOCK_ROWS: Final = 16  # assignments that a program computes at once
-GATED_COLS: Final = 64  # columns that a program computes: of the gate and of the up-projection as many each
-DOWN_COLS: Final = 128
+GATED_COLS: Final = 64  # columns of the gate that a program computes, and as many of the up-projection
+DOWN_COLS: Final = 128  # columns of the down-projection that a program computes
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Experts:
 
 @dataclass(frozen=True)
 class Assignments:
-    """`slots` [B x BLOCK_ROWS] are the assignments (row x k + choice) by blocks of one expert each; A marks padding.
-    `experts` [B] are the blocks' experts; X marks a block without rows.
+    """B blocks of assignments, each block with those of one expert. `slots` [B x BLOCK_ROWS] are the assignments as
+    numbers, row x k + choice; A marks padding. `experts` [B] are the blocks' experts; X marks a block without rows.
     """
 
     slots: Tensor
@@ -50,7 +50,7 @@ def mix_experts_reference(x: Tensor, experts: Experts, chosen: Tensor, weights: 
 
 def mix_experts(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Tensor:
     """The weighted outputs [k, R, D] in fp32 of the experts `chosen` [R, k] for `x` [R, D], with `weights` [R, k]; the
-    next kernel adds them. The rows of a product between are in the dtype of `x`.
+    next kernel adds them. The gated products [A, F] between are in the dtype of `x`.
     """
     num_experts, width, _ = experts.gate.shape
     num_rows, num_choices = chosen.shape
@@ -63,20 +63,20 @@ def mix_experts(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) ->
 
 
 def assign(chosen: Tensor, num_experts: int) -> Assignments:
-    """The assignments of the experts `chosen` [R, k], with room for any choice. Waits for no device."""
+    """The assignments of the experts `chosen` [R, k]. Shapes alone give the number of blocks, so nothing waits."""
     flat = chosen.flatten()
     num_assignments = len(flat)
-    num_blocks = min(num_assignments, num_experts + num_assignments // BLOCK_ROWS)
-    counts = (flat == torch.arange(num_experts, device=flat.device)[:, None]).sum(dim=1)
-    blocks = (counts + BLOCK_ROWS - 1) // BLOCK_ROWS
+    num_blocks = min(num_assignments, num_experts + num_assignments // BLOCK_ROWS)  # enough for any choice
+    counts = (flat == torch.arange(num_experts, device=flat.device)[:, None]).sum(dim=1)  # [X] of each expert
+    blocks = (counts + BLOCK_ROWS - 1) // BLOCK_ROWS  # [X] of each expert
     ends = blocks.cumsum(dim=0)
     first_slots = (ends - blocks) * BLOCK_ROWS
-    first_sorted = counts.cumsum(dim=0) - counts
+    first_sorted = counts.cumsum(dim=0) - counts  # [X] the place of each expert's first assignment in `order`
     order = flat.argsort(stable=True)
     expert_of = flat[order]
     places = torch.arange(num_assignments, device=flat.device) + (first_slots - first_sorted)[expert_of]
     slots = torch.full((num_blocks * BLOCK_ROWS,), num_assignments, device=flat.device)
-    slots.scatter_(0, places, order)
+    slots.scatter_(0, places, order)  # each assignment to its place among the slots
     experts = torch.searchsorted(ends, torch.arange(num_blocks, device=flat.device), right=True)
     return Assignments(slots, experts)
 
@@ -85,8 +85,8 @@ def _start(
     x: Tensor, matrices: Tensor, up: Tensor | None, assignments: Assignments, weights: Tensor | None, out: Tensor,
     num_choices: int,
 ) -> None:  # fmt: skip
-    """Launches the kernel. With `up` it is the gated product of rows `x` [R, D], and `out` [A, F]; otherwise the
-    weighted one of assignments `x` [A, F], and `out` [k, R, D].
+    """Launches the kernel, which writes `out`. With `up`, the gated products [A, F] of the rows `x` [R, D] (`matrices`
+    are the gates); without, the down-projections [k, R, D] of the gated products `x` [A, F], times their `weights`.
     """
     assert all(tensor.is_contiguous() for tensor in (x, matrices, out)) and (up is None or up.is_contiguous())
     num_experts, num_cols, width = matrices.shape
@@ -144,7 +144,7 @@ def _mix(
         slot = tl.load(p_slots + i_block * B_ROWS + tl.arange(0, B_ROWS))
         m_row = slot < num_assignments
         o_row = slot
-        o_out = (slot % CHOICES) * (num_assignments // CHOICES) + slot // CHOICES
+        o_out = (slot % CHOICES) * (num_assignments // CHOICES) + slot // CHOICES  # in [k, R]
         if GATED:
             o_row = slot // CHOICES
             o_out = slot

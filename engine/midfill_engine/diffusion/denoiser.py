@@ -33,6 +33,7 @@ class CanvasDenoiser:
 
     @property
     def is_done(self) -> bool:
+        """True if no position is masked, and the sampler may not change settled ones any more."""
         may_change = self.sampler.block_may_change and not self.is_last_step and not self.canvas.anchored.all()
         return not self.canvas.num_masked and not may_change
 
@@ -41,7 +42,7 @@ class CanvasDenoiser:
         return self.step >= self.num_steps
 
     def _lay_sequence(self) -> TokenSequence:
-        """The sequence of the canvas, whose frame and memory are new whenever a hole has another length."""
+        """The sequence of context and canvas, built anew if a hole has another length. Its ids may be out of date."""
         lengths, mask_id = self.canvas.lengths, self.plan.runtime.tokens.mask_id
         if self._laid is None or self._laid[0] != lengths:
             ids = np.concatenate((self.plan.context_ids.numpy(), self.canvas.ids))
@@ -49,8 +50,8 @@ class CanvasDenoiser:
         return self._laid[1]
 
     def sequence(self) -> TokenSequence:
-        """Context and canvas as model input, until the next call. Deletions are shown as masks if the model never saw
-        one in training.
+        """The context and the canvas as model input, valid until the next call. Settled deletions are shown as masks if
+        the model saw none in training.
         """
         sequence, hidden = self._lay_sequence(), self.canvas.masked
         if not self.plan.runtime.family.shows_deleted:
@@ -77,8 +78,9 @@ class CanvasDenoiser:
         return self.cache.build_pass(sequence, masked, self._active_block, rows, choice, self.is_last_step)
 
     def _find_active_block(self, blocks: Array, last_block: int) -> int:
-        """The last block that takes part in this step: the first one with masks, or as far as the pipeline reaches; in
-        the last step, the last one of all. `blocks` [Th], ascending, are those of the holes' positions.
+        """The last block that takes part in this step. Usually that is the first one with masks. A pipelined model goes
+        on as far as the sampler reaches; the last step takes all; a block that may still change stays the active one.
+        `blocks` [Th] are the blocks of the holes' positions, ascending.
         """
         if self.is_last_step or not last_block:
             return last_block
@@ -91,7 +93,7 @@ class CanvasDenoiser:
         return max(first_masked, int(blocks[reach - 1])) if reach else first_masked
 
     def _build_choice(self, positions: Array) -> Choice:
-        """The choice of tokens at the canvas `positions` [M]; deletions and expansions without room are barred."""
+        """The choice of tokens at canvas `positions` [M]. Bars deletions and expansions that a hole has no room for."""
         canvas, tokens = self.canvas, self.plan.runtime.tokens
         barred: dict[int, Tensor] = {}
         if self.plan.policy.may_delete:
@@ -133,7 +135,7 @@ class CanvasDenoiser:
                 self.cache.reset(0)
 
     def _settle(self, positions: Array, chosen: Chosen) -> None:
-        """Applies the sampler, which in the last step is not asked, to the tokens `chosen` at the `positions` [M]."""
+        """Settles the tokens `chosen` at `positions` [M] as the sampler decides, but in the last step all of them."""
         canvas = self.canvas
         predictions = Predictions.spread(chosen, positions, len(canvas.ids))
         masked, num_masked = canvas.masked, canvas.num_masked
@@ -149,7 +151,7 @@ class CanvasDenoiser:
         canvas.apply(decision, predictions)
 
     def _describe_step(self, predictions: Predictions, masked: Array, num_masked: int) -> StepState:
-        """What the sampler sees of this step, in which the `masked` [Th] of the `num_masked` may be settled."""
+        """What the sampler sees of this step. `masked` [Th] may be settled now, of `num_masked` on the canvas."""
         block_size, sequence_positions = self.plan.runtime.loaded.config.block_size, None
         if block_size:
             frame = self._lay_sequence().frame
@@ -173,12 +175,12 @@ class CanvasDenoiser:
         deletions that were predicted there: chooses other tokens from their states `hidden` [M, D].
         """
         transformer, operators = self.plan.runtime.loaded.model.transformer, self.plan.runtime.operators
-        left, left_hidden = positions, hidden
-        while self.canvas.masked[left].any():
-            is_masked = self.canvas.masked[left]
-            left = left[is_masked]
-            left_hidden = left_hidden[torch.from_numpy(is_masked).to(left_hidden.device)]
-            self._settle(left, choose_again(transformer, left_hidden, self._build_choice(left), operators))
+        still_open, states = positions, hidden
+        while self.canvas.masked[still_open].any():
+            is_masked = self.canvas.masked[still_open]
+            still_open = still_open[is_masked]
+            states = states[torch.from_numpy(is_masked).to(states.device)]
+            self._settle(still_open, choose_again(transformer, states, self._build_choice(still_open), operators))
 
 
 def delay_neighbors(decision: Decision, expands: Array) -> Decision:

@@ -42,7 +42,7 @@ def why_not_fused(config: TransformerConfig) -> str | None:
         return "its MLPs are not gated"
     if config.yarn is not None:
         return "it stretches positions"
-    if config.head_dim & (config.head_dim - 1):
+    if config.head_dim & (config.head_dim - 1):  # no power of two
         return f"its heads are {config.head_dim} wide"
     return None
 
@@ -77,7 +77,7 @@ class RuleNeeds:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """`num_rows` rows of a pass that see all of its past, each other, and the `num_before` rows of the pass before."""
+    """`num_rows` neighboring rows of a pass, which see its past, each other, and the `num_before` rows before them."""
 
     num_rows: int
     num_before: int
@@ -93,9 +93,9 @@ def group_rows(pass_: Pass) -> list[RowGroup] | None:
     mask = pass_.attention_mask.numpy()
     num_seen = mask.sum(axis=1)
     sees_first_keys = np.arange(mask.shape[1]) < num_seen[:, None]
-    last_seen = num_seen - (mask.shape[1] - num_rows)
-    ends = np.flatnonzero(np.diff(last_seen, append=num_rows + 1)) + 1
-    if not np.array_equal(mask, sees_first_keys) or not np.array_equal(last_seen[ends - 1], ends):
+    num_own_seen = num_seen - (mask.shape[1] - num_rows)  # of the pass's rows: up to the end of the row's group
+    ends = np.flatnonzero(np.diff(num_own_seen, append=num_rows + 1)) + 1
+    if not np.array_equal(mask, sees_first_keys) or not np.array_equal(num_own_seen[ends - 1], ends):
         return None
     return [RowGroup(end - start, start) for start, end in pairwise([0, *ends.tolist()])]
 
@@ -113,9 +113,9 @@ def refuse_error(error: float, limit: float) -> None:
 
 
 class FusedRunner:
-    """Runs passes with kernels and returns the results that `run_packed` would. Long passes go to `run_packed`, and of
-    those without stacks also passes with many rules, many groups of rows, or an attention mask that is not by blocks.
-    Choices that are not greedy, and all choices of passes with stacks, use torch's head.
+    """Runs passes with kernels and returns the results that `run_packed` would, but for rounding. Long passes go to
+    `run_packed` itself. So do passes without stacks that have many rules, many groups of rows, or an attention mask
+    that is not by blocks. Choices that are not greedy, and all choices of passes with stacks, use torch's head.
     """
 
     def __init__(self, transformer: Transformer, operators: TorchOperators, sizes: Sizes | None = None) -> None:
@@ -140,9 +140,9 @@ class FusedRunner:
         sizes = self._sizes
         results: dict[int, Result] = {}
         needs = [RuleNeeds.of(pass_) for pass_ in passes]
-        groups_of: dict[int, list[RowGroup]] = {}
-        for_torch: list[int] = []
-        for_branches: list[int] = []
+        row_groups_of: dict[int, list[RowGroup]] = {}
+        for_torch: list[int] = []  # indices of passes
+        for_branches: list[int] = []  # indices of passes
         for index, (pass_, need) in enumerate(zip(passes, needs, strict=True)):
             if len(pass_.ids) >= sizes.long_rows:
                 for_torch.append(index)
@@ -153,19 +153,19 @@ class FusedRunner:
                 if row_groups is None or len(row_groups) > sizes.blocks or len(need.codes) >= sizes.rules:
                     for_torch.append(index)
                 else:
-                    groups_of[index] = row_groups
-        groups: list[list[int]] = []
-        for part in split(list(groups_of), lambda index: len(passes[index].ids), sizes.buckets[-1]):
-            groups += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
+                    row_groups_of[index] = row_groups
+        steps: list[list[int]] = []  # the indices of the passes of each step
+        for part in split(list(row_groups_of), lambda index: len(passes[index].ids), sizes.buckets[-1]):
+            steps += split(part, lambda index: len(needs[index].codes), sizes.rules - 1)
         running: list[int] = []
         read_running: Callable[[], list[Result]] = list  # no step runs yet, so there are no results
-        for group in groups:
+        for indices in steps:
             results |= zip(running, read_running(), strict=True)  # before the next step overwrites them
-            running = group
+            running = indices
             read_running = self._begin_step(
-                [passes[index] for index in group],
-                [needs[index] for index in group],
-                [groups_of[index] for index in group],
+                [passes[index] for index in indices],
+                [needs[index] for index in indices],
+                [row_groups_of[index] for index in indices],
             )
 
         @torch.inference_mode()
@@ -200,14 +200,15 @@ class FusedRunner:
         )
         half = len(prompt) // 2
         tree = prompt[:half]
-        same_branch = causal[:half, :half] & (tree % 2 == tree[:, None] % 2)
+        same_branch = causal[:half, :half] & (tree % 2 == tree[:, None] % 2)  # of even rows, or of odd ones
         seen = torch.cat((torch.ones(half, len(prompt) - half, dtype=torch.bool), same_branch), dim=1)
         stacks = Stacks(room[:, :, :, :half], room[:, :, :, half:])
         self._compare(Pass(ids[-half:], len(prompt) + tree // 2, tree, attention_mask=seen, stacks=stacks))
 
     def _compare(self, pass_: Pass) -> None:
-        """Raises OperatorsError if the states of a pass differ from torch's. In a mixture of experts a row on the
-        border of two may go through the other one, so the median row counts, of the keys behind the first experts.
+        """Raises OperatorsError if the states of a pass differ from torch's. In a mixture of experts, rounding may send
+        a row on the border of two through the other one. So there the states may differ more, but the keys of the layer
+        behind the first experts are compared, too: by the median of their rows' errors.
         """
         config = self._transformer.config
         reference = TorchOperators(self._device, self._transformer.embedding.weight.dtype)
@@ -240,7 +241,7 @@ class FusedRunner:
     def _begin_step(
         self, passes: list[Pass], needs: list[RuleNeeds], row_groups: list[list[RowGroup]]
     ) -> Callable[[], list[Result]]:
-        """Launches all rows in one step of the smallest bucket; returns a function that waits for their results."""
+        """Launches all rows in one step of the smallest bucket that holds them; returns what waits for results."""
         lengths = [len(pass_.ids) for pass_ in passes]
         ends = list(accumulate(lengths))
         bucket = self._sizes.bucket_of(ends[-1])
@@ -289,7 +290,7 @@ class FusedRunner:
         if not len(rows):
             return states[:0]
         if rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
-            return states[rows[0] : rows[-1] + 1].clone()
+            return states[rows[0] : rows[-1] + 1].clone()  # neighbors: no indices need to go to the device
         return states[torch.from_numpy(rows).to(self._device)]
 
     def _make_schedule(self, sequences: tuple[CachedSequence, ...], bucket: int) -> CachedSchedule:
@@ -297,7 +298,7 @@ class FusedRunner:
         return schedule_cached(sequences, heads, torch.device("cpu"), num_rows=bucket)
 
     def _stack_rules(self, needs: list[RuleNeeds], wanted: list[Array], num_rows: int) -> tuple[list[Tensor], Array]:
-        """The passes' sets of tokens [N, V], and for each of `num_rows` rows the index of its set; 0 allows all."""
+        """Sets of tokens, [N, V] for each greedy pass; and the index [num_rows] of each row's set, 0 for all tokens."""
         sets: list[Tensor] = []
         of_row = np.zeros(num_rows, dtype=np.int32)
         count = 1  # sets so far, with the one that allows all
@@ -337,9 +338,9 @@ class Pool:
     cache has another address, so it comes with another `model`, and the graphs of the old model are useless.
     """
 
-    def __init__(self, model: FusedModel, least_slots: int) -> None:
-        self.model, self._least_slots = model, least_slots
-        self._copies: dict[int, tuple[int, KeyValues]] = {}  # first slot and past, by the id() of the past kept alive
+    def __init__(self, model: FusedModel, min_slots: int) -> None:
+        self.model, self._min_slots = model, min_slots
+        self._copies: dict[int, tuple[int, KeyValues]] = {}  # by id(past): its first slot, and itself, to keep the id
         self._end = 0  # first free slot
 
     def resize(self, num_slots: int) -> None:
@@ -359,7 +360,7 @@ class Pool:
         return [0 if past is None else self._copies[id(past)][0] for past in pasts]
 
     def _make_room(self, by_id: dict[int, KeyValues]) -> None:
-        """Drops all copies if the free slots at the end are too few, and grows the cache if needed."""
+        """Drops all copies if the free slots at the end are too few; enlarges the cache if all slots are too few."""
         num_slots = self.model.cache.shape[2]
         missing = sum(length_of(past) for key, past in by_id.items() if key not in self._copies)
         if self._end + missing <= num_slots:
@@ -368,7 +369,7 @@ class Pool:
         self._end = 0
         needed = sum(length_of(past) for past in by_id.values())
         if needed > num_slots:
-            self.resize(max(self._least_slots, 2 * needed))
+            self.resize(max(self._min_slots, 2 * needed))
 
     def _copy(self, past: KeyValues) -> None:
         slots = slice(self._end, self._end + length_of(past))
@@ -392,17 +393,17 @@ class Step:
         self.model = model
         self._input = Mirror({name: torch.zeros(bucket, dtype=dtype) for name, dtype in INPUTS.items()}, device)
         self._rules = torch.ones(rules_shape, dtype=torch.bool, device=device)
-        self._last_sets: list[Tensor] = []  # those that `_rules` holds
+        self._last_sets: list[Tensor] = []  # the sets that `_rules` holds
         roomy = schedule_cached(
             sequences, (heads.query, heads.key_value), torch.device("cpu"), num_rows=bucket, room=SCHEDULE_ROOM
         )
         fields = {name: value for name, value in vars(roomy).items() if isinstance(value, Tensor)}
-        self._work = Mirror(fields, device)
-        self._host_schedule = replace(roomy, **self._work.host)  # type: ignore[arg-type]
+        self._schedules = Mirror(fields, device)
+        self._host_schedule = replace(roomy, **self._schedules.host)  # type: ignore[arg-type]
         self._last_schedule: CachedSchedule | None = None  # the one that `rows` holds
         tables = torch.zeros(2, bucket, model.config.rotary_dim // 2, device=device)
         own = make_room(model.config, bucket, model.embedding)
-        self.rows = Rows((tables[0], tables[1]), replace(roomy, **self._work.device), own)  # type: ignore[arg-type]
+        self.rows = Rows((tables[0], tables[1]), replace(roomy, **self._schedules.device), own)  # type: ignore[arg-type]
         self._host_predictions = torch.zeros(3, bucket, pin_memory=device.type == "cuda")
         self._captured: tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]] | None = None
 
@@ -417,7 +418,7 @@ class Step:
         self._input.send()
         if self._last_schedule is not schedule:
             self._host_schedule.refill(schedule)
-            self._work.send()
+            self._schedules.send()
             self._last_schedule = schedule
         if sets and list(map(id, sets)) != list(map(id, self._last_sets)):
             self._rules[1 : 1 + sum(map(len, sets))] = torch.cat(sets)  # set 0 allows all
@@ -440,6 +441,7 @@ class Step:
         return self._host_predictions.numpy()
 
     def _compute(self) -> tuple[Tensor, Tensor]:
+        """The normed states [bucket, D], and the predictions [3, bucket] that `read` returns."""
         ids, positions, of_row = (self._input.device[name] for name in INPUTS)
         config = self.model.config
         tables = rotary_tables(positions, config.rotary_dim, config.rope_base)
@@ -466,7 +468,7 @@ class Mirror:
 
 
 def view_parts(whole: Tensor, values: dict[str, Tensor], sizes: list[int]) -> dict[str, Tensor]:
-    """Cuts `whole` into parts of `sizes` bytes, and views each part as a tensor like that of `values`."""
+    """Cuts `whole` into parts of `sizes` bytes; views each as a tensor with the shape and dtype of its value."""
     parts = zip(values.items(), torch.split(whole, sizes), strict=True)
     return {name: part[: value.nbytes].view(value.dtype).view(value.shape) for (name, value), part in parts}
 
