@@ -63,7 +63,7 @@ def mix_experts(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) ->
 
 
 def assign(chosen: Tensor, num_experts: int) -> Assignments:
-    """The assignments of the experts `chosen` [R, k]. Shapes alone give the number of blocks, so nothing waits."""
+    """The assignments of the experts `chosen` [R, k]. Shapes give the number of blocks, so the host never waits."""
     flat = chosen.flatten()
     num_assignments = len(flat)
     num_blocks = min(num_assignments, num_experts + num_assignments // BLOCK_ROWS)  # enough for any choice

@@ -268,7 +268,7 @@ def split_draft(spec: HoleSpec) -> Iterator[tuple[str, bool]]:
 
 
 def trim_context(pieces: list[list[int]], budget: int) -> list[list[int]]:
-    """Keeps the `budget` tokens nearest to the holes: equal shares for all edges, and what short pieces leave."""
+    """Keeps the `budget` tokens nearest to the holes: equally many at each edge, or more where others are short."""
     shares = share_budget(budget, [len(piece) for piece in pieces], weigh_sides(len(pieces)))
     kept = [keep_ends(piece, -(-share // 2), share) for piece, share in zip(pieces, shares, strict=True)]
     kept[0] = keep_ends(pieces[0], 0, shares[0])

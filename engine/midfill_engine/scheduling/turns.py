@@ -100,7 +100,7 @@ class Turns:
         return [ticket for ticket in own if ticket.request.document == document][-1]
 
     def choose(self, asking: Sequence[tuple[Ticket, Work]], max_rows: int) -> list[tuple[Ticket, Work]]:
-        """Returns the work to run now: all; but if some fills are short, of long ones `max_rows` rows, or one."""
+        """Returns the work to run now: all; but beside short fills at most `max_rows` rows of long ones, or one."""
         short = [pair for pair in asking if pair[0].kind is Kind.SHORT]
         if len(short) in (0, len(asking)):
             return list(asking)
