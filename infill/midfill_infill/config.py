@@ -293,8 +293,8 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def _without(lines: list[str], name: str) -> list[str]:
-    """The lines of a settings file without those of one setting. Its value may be a list on several lines, so tries
-    which lines are to go for only this setting to be missing.
+    """The lines of a settings file without those of one setting. Its value may be a list on several lines: tries
+    how many lines must go until the file can be read and has all other settings.
     """
     import tomllib
 

@@ -69,7 +69,7 @@ class Verifier:
         self._originals = copy.folder / "firsts"  # the folder of `_save_original`
         # The ids of tests that fail without any fill; None if they are unknown.
         self._failed_before: frozenset[str] | None = None
-        # The ids of tests that fail although they execute no fill. Flaky ones do not count. Steady ones do.
+        # The ids of tests that fail although they execute no fill, see `run`: flaky ones do not count, steady ones do.
         self._flaky, self._steady = set[str](), set[str]()
         self._is_tracing = False  # True while the fills in the copy record which tests execute them
         self._unrelated: Mapping[str, str] = {}  # the result of `find_unrelated`
