@@ -1,4 +1,4 @@
-"""Tells whether the user's command passes with a measured fill. Knows Python bodies that tests reach, no other gaps."""
+"""Tells whether the user's command passes with fills of Python bodies. Does not count a body that no test reaches."""
 
 import os
 from collections.abc import Iterator
