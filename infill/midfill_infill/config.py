@@ -14,15 +14,15 @@ USER_VARIABLE: Final = "MIDFILL_CONFIG"
 
 Source = Literal["flag", "environment", "project", "user", "default"]
 Value = str | float | list[float] | None
-Quality = float | Literal["authors"] | None
-Seconds = tuple[float, float]  # that a body and a line should take
+Quality = float | Literal["authors"] | None  # None leaves the choice to the engine
+Seconds = tuple[float, float]  # how long a body and how long a line should take to fill
 MOST_SECONDS: Final = 3600
 LEAST_CONTEXT, MOST_CONTEXT = 256, 1_000_000  # tokens
 
 
 @dataclass(frozen=True)
 class Key:
-    """One setting: its name, its allowed values in words, the test for them, its help, its value if none is set."""
+    """A setting: its name, its allowed values in words, the test for them, its help, and `usual`, its default value."""
 
     name: str
     expected: str
@@ -38,7 +38,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, what kind of place set it, and the `place` itself: a file or a variable; empty for a default value."""
+    """A setting's value, the kind of place that sets it, and the `place`: a file or a variable, "" for a default."""
 
     value: Value
     source: Source = "default"
@@ -50,7 +50,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
-    """The description and the test of a setting that takes one of these names."""
+    """The arguments `expected` and `allows` of a Key whose value is one of these names."""
     return "one of " + ", ".join(names), lambda value: value in names
 
 
@@ -128,7 +128,7 @@ def project_file(folder: Path) -> Path | None:
 
 
 def load(project: Path | None = None) -> dict[str, Setting]:
-    """All settings by name; the `.midfill.toml` for the folder `project` applies too. Raises MidfillError."""
+    """All settings by name; without a folder `project` no `.midfill.toml` counts. Raises MidfillError `bad_config`."""
     settings = {name: Setting(key.usual) for name, key in KEYS.items()}
     for layer in reversed(list(_read_layers(project))):
         settings |= layer
@@ -144,8 +144,8 @@ def choose_quality(flag: Quality, project: Path | None = None) -> Quality:
 
 
 def choose_seconds(project: Path | None = None) -> tuple[Seconds | None, bool]:
-    """The seconds that a body and a line should take, None for any; and True if they are set. One number alone is that
-    of a body, and a line gets a third of it.
+    """Returns the seconds that a body and a line should take, None if there is no limit, and whether the user has set
+    them. If one number is set, a line gets a third of it.
     """
     setting = load(project)["seconds"]
     is_set = setting.source != "default"
@@ -164,13 +164,13 @@ def shows_related(project: Path | None = None) -> bool:
 
 
 def choose_context_tokens() -> int | None:
-    """How many tokens another project's engine may get; None for the number that is usual for its protocol."""
+    """The number of tokens that another project's engine may get; None for the usual number of its protocol."""
     value = load()["context"].value
     return value if isinstance(value, int) else None
 
 
 def _read_layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
-    """Yields what the environment, the project file and the user file set, in this order."""
+    """Yields what the environment, the project file and the user file set; what comes earlier overrides."""
     from_environment: dict[str, Setting] = {}
     for key in KEYS.values():
         text = os.environ.get(key.variable)
@@ -180,12 +180,12 @@ def _read_layers(project: Path | None) -> Iterator[Mapping[str, Setting]]:
     if project is not None:
         file = project_file(project.absolute())
         if file is not None:
-            yield _read(file, "project")
-    yield _read(user_file(), "user")
+            yield _read_file(file, "project")
+    yield _read_file(user_file(), "user")
 
 
 def _parse(key: Key, text: str, place: str) -> Value:
-    """The value that a text stands for. `place` names where it was written, for the message of a MidfillError."""
+    """The value that a text stands for. Raises MidfillError `bad_config`; its message names the text's `place`."""
     value: Value = text
     if key.name == "context":
         with suppress(ValueError):
@@ -200,8 +200,8 @@ def _parse(key: Key, text: str, place: str) -> Value:
     return value
 
 
-def _read(file: Path, source: Source) -> dict[str, Setting]:
-    """What a file sets; empty if there is no such file. Raises MidfillError `bad_config`."""
+def _read_file(file: Path, source: Source) -> dict[str, Setting]:
+    """The settings in a file, none if there is no such file. Raises MidfillError `bad_config`."""
     try:
         text = file.read_text(encoding="utf-8-sig")
         import tomllib  # not needed without a settings file
@@ -219,13 +219,15 @@ def _read(file: Path, source: Source) -> dict[str, Setting]:
 
 
 def _check(file: Path, name: str, value: Any) -> None:
-    """Raises MidfillError `bad_config` if a file may not set a setting to a value."""
+    """Raises MidfillError `bad_config` if a file may not set a setting to a value. A project's file may set no engine,
+    and may only turn `context` off, because these two decide which code leaves the machine.
+    """
     if name == "engine" and file.name == PROJECT_FILE:
         next_step = "remove it there, and run `midfill config engine VALUE` for yourself"
         raise MidfillError("bad_config", f"{file} sets `engine`, which a project may not choose", next_step)
     if name not in KEYS:
-        known = f"known are {', '.join(KEYS)}"
-        raise MidfillError("bad_config", f"{file} sets {name!r}, which is not a setting", known)
+        next_step = f"known are {', '.join(KEYS)}"
+        raise MidfillError("bad_config", f"{file} sets {name!r}, which is not a setting", next_step)
     if name == "context" and file.name == PROJECT_FILE and value != "off":
         next_step = f"remove it there, and run `midfill config context {value}` for yourself"
         message = f"{file} sets `context` to {value}, and a project may only turn it off"
@@ -235,8 +237,8 @@ def _check(file: Path, name: str, value: Any) -> None:
 
 
 def set_for_user(name: str, value: str | None) -> Path:
-    """Writes one setting into the user's file, None removes it; other lines stay. Follows a link to the file, and keeps
-    its mode. Returns the file. Raises MidfillError `bad_config` and `write_failed`.
+    """Writes one setting into the user's file, or removes it if the value is None; other lines stay. Follows a link to
+    the file, and keeps the file's mode. Returns the file. Raises MidfillError `bad_config` and `write_failed`.
     """
     import json  # not needed to read settings
     import tomllib
@@ -245,7 +247,7 @@ def set_for_user(name: str, value: str | None) -> Path:
     target = Path(os.path.realpath(file))
     try:
         with locked_for_change(target):
-            _read(file, "user")
+            _read_file(file, "user")  # a wrong file is not changed
             text = file.read_bytes().decode("utf-8-sig") if file.exists() else ""
             lines = _without(text.splitlines(keepends=True), name)
             if value is not None:
@@ -265,7 +267,7 @@ def set_for_user(name: str, value: str | None) -> Path:
 
 @contextmanager
 def locked_for_change(path: Path) -> Iterator[None]:
-    """Makes the folder of a file, and waits until nobody else changes a file in it. Raises OSError."""
+    """Makes the folder of a file, and locks it: waits until no other process holds this lock. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as stack:
         with suppress(ImportError, OSError):  # on Windows and in some network file systems there is no such lock
@@ -291,19 +293,21 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def _without(lines: list[str], name: str) -> list[str]:
-    """The lines of a settings file without those of one setting, whose value may be a list on several lines."""
+    """The lines of a settings file without those of one setting. Its value may be a list on several lines: tries
+    how many lines must go until the file can be read and has all other settings.
+    """
     import tomllib
 
-    left = tomllib.loads("".join(lines))
-    if name not in left:
+    other_settings = tomllib.loads("".join(lines))
+    if name not in other_settings:
         return lines
-    del left[name]
+    del other_settings[name]
     for start, line in enumerate(lines):
         if line.partition("=")[0].strip(" \t'\"") != name:
             continue
         for end in range(start + 1, len(lines) + 1):
-            others = [*lines[:start], *lines[end:]]
+            other_lines = [*lines[:start], *lines[end:]]
             with suppress(ValueError):
-                if tomllib.loads("".join(others)) == left:
-                    return others
+                if tomllib.loads("".join(other_lines)) == other_settings:
+                    return other_lines
     return lines

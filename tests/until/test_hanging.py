@@ -140,7 +140,7 @@ def test_a_try_gets_five_times_what_a_body_that_raises_takes(
     loop: Path, monkeypatch: pytest.MonkeyPatch, record_calls: Callable[..., list[Any]]
 ) -> None:
     monkeypatch.setattr(labs, "_LEAST_S", 0.5)
-    said, prepared = list[str](), record_calls(Lab, "_prepare")
+    said, prepared = list[str](), record_calls(Lab, "_limit_and_warm_up")
     limit_s = start(loop, lambda document: tuple(find_stubs(document)), said).runner.command.timeout_s
     _, _, _, took_s, *_ = prepared[0]
     assert took_s < 6 and limit_s == min(6, max(0.5, 5 * took_s))

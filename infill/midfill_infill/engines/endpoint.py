@@ -90,7 +90,7 @@ class Endpoint:
 
 
 _URL: Final = re.compile(r"(?:(?P<model>.*?)@)?(?P<url>\w+://.*)")
-# A user's name and password before a host; without http:// only behind a model.
+# A user's name and password before a host: between // and @, or without http:// between the @ of MODEL@ and another @.
 _USER: Final = re.compile(r"(?<=//).+@|(?<=@)(?!sha256:)[^/@:\s]+:[^/@\s]+@")
 _HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}(?:/.*)?")
 _LOCAL: Final = re.compile(
@@ -103,9 +103,8 @@ _OLLAMA_HOST: Final = re.compile(
 
 def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
     """The endpoint that `PROTOCOL:MODEL`, `PROTOCOL:URL` or `PROTOCOL:MODEL@URL` names; a URL may omit http:// and, for
-    this machine, the protocol's usual port. The token is the value of the variable for the host, or of MIDFILL_TOKEN.
-
-    Raises MidfillError `bad_config`.
+    this machine, the protocol's usual port. The token is the value of the environment variable that the protocol has
+    for an https:// host, or else of MIDFILL_TOKEN. Raises MidfillError `bad_config`.
     """
     from midfill_infill.engines.outside import PROTOCOLS
 
@@ -130,7 +129,8 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
         raise MidfillError("bad_config", f"{text!r} names no model", f"write {name}:MODEL@{url}")
     hosts = protocol.key_variables.items()
     variables = [key for host, key in hosts if f".{parts.hostname}".endswith(f".{host}") and parts.scheme == "https"]
-    token = next(filter(None, map(os.environ.get, (*variables, "MIDFILL_TOKEN"))), None)
+    values = [os.environ.get(variable) for variable in (*variables, "MIDFILL_TOKEN")]
+    token = next((value for value in values if value), None)
     if not protocol.root or parts.path == protocol.root:
         url = url.removesuffix("/v1")
     return Endpoint(None, url, token, protocol=name, model=model, context_tokens=context_tokens)
@@ -138,7 +138,7 @@ def parse_engine(text: str, context_tokens: int | None = None) -> Endpoint:
 
 def refuse_password(url: str, model: str = "") -> None:
     """Raises MidfillError `bad_config` for an address with a user's name or password, which would be shown and stored
-    in clear. The end of a `model` may be the start of an address without http://.
+    in clear. In an address without http://, which is split at its last @, they are at the end of `model`.
     """
     if "@" in re.split(r"[/?#]", url.partition("//")[2])[0] or _USER.search(f"{model}@"):
         message = "an engine's address may hold no user name and no password"
@@ -156,18 +156,19 @@ def split_address(url: str) -> SplitResult | None:
 
 
 def hide_password(text: str) -> str:
-    """An address or the setting `engine`, even a wrong one, with stars in place of a user's name and password. What may
-    be `PROTOCOL:MODEL:TAG@HOST` stays.
+    """An address or the setting `engine`, even a wrong one, with stars in place of a user's name and password. The
+    MODEL:TAG of `PROTOCOL:MODEL:TAG@HOST` stays, although it looks like these.
     """
     from midfill_infill.engines.outside import PROTOCOLS
 
-    start = "" if "//" in text or text.partition(":")[0] in PROTOCOLS else "//"
-    return _USER.sub("***@", start + text).removeprefix(start)
+    is_plain_address = "//" not in text and text.partition(":")[0] not in PROTOCOLS
+    prefix = "//" if is_plain_address else ""  # for `_USER`
+    return _USER.sub("***@", prefix + text).removeprefix(prefix)
 
 
 def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:
-    """Splits what follows the protocol into a model and a URL, each empty if it is not named. What follows an @ becomes
-    a URL that `parse_engine` refuses if it is no address, but `MODEL@sha256:DIGEST` is a model.
+    """Splits what follows the protocol into a model and a URL, each empty if it is not named. What follows an @ is the
+    URL, except in `MODEL@sha256:DIGEST`, which is a model.
     """
     with_scheme = _URL.fullmatch(model_and_url)
     if with_scheme is not None:
@@ -183,13 +184,13 @@ def _split(model_and_url: str, protocol: "Protocol") -> tuple[str, str]:
     if _HOST_AND_PORT.fullmatch(address) and (at_sign or not protocol.needs_model):
         return model, f"http://{address}"
     if at_sign and not address.startswith("sha256:"):
-        return model, f"{address}:"
+        return model, f"{address}:"  # no address: `parse_engine` refuses it
     return model_and_url, ""
 
 
 def ollama_url() -> str:
-    """The URL in OLLAMA_HOST, empty if it is not set. As Ollama reads it, a missing port is 11434, after a scheme the
-    scheme's own. What is no address is returned as it is.
+    """The URL in OLLAMA_HOST, read as Ollama does; empty if it is not set. A missing port is 11434, or if a scheme is
+    given, the scheme's own. A value that is no address is returned as it is.
     """
     address = os.environ.get("OLLAMA_HOST", "").strip()
     parts = _OLLAMA_HOST.fullmatch(address)
@@ -207,7 +208,7 @@ def ollama_url() -> str:
 
 def relayed(body: ErrorBody) -> MidfillError:
     """The MidfillError for an error that an engine reports. It keeps the engine's next step, unless the engine refused
-    the token: then the user's own settings are to be checked.
+    the token: then the usual next step of `engine_refused` has the user check the setting.
     """
     code = _CODES.get(body.code, body.code.value)
     if code == "engine_refused":

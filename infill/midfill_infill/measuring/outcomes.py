@@ -1,4 +1,4 @@
-"""Keeps outcomes of fills from run to run, one file per model; fits certainties and judges to them. Holds no code."""
+"""Keeps outcomes of measured fills, one file per model; fits certainties and judges to them. Stores no source text."""
 
 import hashlib
 import json
@@ -18,20 +18,21 @@ from midfill_infill.filling import certainty
 from midfill_infill.filling.certainty import KINDS, Evidence, Fit, Kind
 from midfill_infill.measuring.judging import ComparedText, JudgeFit, fit_judge
 
-FRESH_S: Final = 24 * 3600.0  # how long an outcome spares the next runs the fill
-MAX_FITTED: Final = 600  # the latest fills of one kind that a fit uses
-MAX_KEPT: Final = 4 * MAX_FITTED  # outcomes: a file of twice as many is cut to the latest
+FRESH_S: Final = 24 * 3600.0  # so long a later run takes an outcome instead of filling the gap again
+MAX_FITTED: Final = 600  # a fit uses so many of the latest fills of a kind
+MAX_KEPT: Final = 4 * MAX_FITTED  # a file with more than twice as many outcomes is cut to so many of the latest
 
 
 @dataclass(frozen=True)
 class GapOutcome:
     """The outcome of one fill; the fields are the keys of the stored lines. `gap` is the gap's id, `group` the path of
-    its file. `is_right`: the fill is the text that was there; `similar` is how similar it is, in [0, 1]; `parses`: it
-    adds no syntax error. `preview_s` and `end_s` are the seconds from the request to the first text and to the end;
-    `num_bytes` is the engine's memory, None if unknown. `told` is the engine's own certainty, as a probability;
-    `compared` are the texts that it compared for a line. `passes`: the user's command passes, None if unknown. `error`
-    is the code of a failure, "" without one. `model` is how the model names itself, `how` the settings in words, and
-    `at` the time, in seconds since 1970.
+    its file. `is_right`: the fill is the text that was there; `similar`: how similar it is to that, in [0, 1];
+    `parses`: it adds no syntax error; `passes`: the user's command passes with it, None if unknown.
+
+    `preview_s` and `end_s` are the seconds from the request to the first text and to the end; `num_bytes` is the
+    engine's memory in bytes, None if unknown. `told` is the engine's own certainty, a probability or None; `compared`
+    are the texts that it compared for a line. `error` is the code of a failure, "" without one. `model` is the model's
+    name in the engine's answers, `how` the settings in words, `at` the time, in seconds since 1970.
     """
 
     gap: str
@@ -90,15 +91,15 @@ class Store:
         return outcome if outcome.at > time.time() - FRESH_S else None
 
     def add(self, outcome: GapOutcome) -> None:
-        """Keeps an outcome. Raises MidfillError if its file cannot be written."""
+        """Keeps an outcome. Raises MidfillError `write_failed` if the file cannot be written."""
         self._put(outcome)
         with _raising_write_failed(self._path), locked_for_change(self._path):
             with open(self._path, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
                 file.write(_dump(outcome))
 
     def fit(self, model: str) -> JudgeFit | None:
-        """Fits two things to the outcomes of `model`: certainties, and the weights that decide among the texts of a
-        line. Keeps both; returns the second, None for what ships. Raises MidfillError if they cannot be kept.
+        """Fits certainties to the outcomes of `model`, and weights that decide among the texts of a line. Keeps both.
+        Returns the fit of the weights, None if the shipped ones stay. Raises MidfillError `write_failed`.
         """
         fits: dict[Kind, Fit] = {}
         filled = [outcome for outcome in self._outcomes.values() if outcome.model == model and not outcome.error]
@@ -107,7 +108,7 @@ class Store:
             if rate_if_better(fills) is not None:
                 fits[kind] = certainty.fit([(outcome.evidence, outcome.is_right) for outcome in fills])
         judge = None
-        if self._info.id != BASE:  # for which what ships was fitted on more
+        if self._info.id != BASE:  # the shipped weights were fitted to BASE on more lines
             lines = [outcome for outcome in filled if outcome.compared][-MAX_FITTED:]
             judge = fit_judge([outcome.compared for outcome in lines], [outcome.group for outcome in lines])
         with _raising_write_failed(self._path):
@@ -116,7 +117,7 @@ class Store:
 
 
 def _dump(outcome: GapOutcome) -> str:
-    """A line of the file, behind the last one, which may be cut off."""
+    """A line of the file. It begins with the line break, because an abort may have cut off the line before."""
     return f"\n{json.dumps(asdict(outcome))}"
 
 
@@ -132,14 +133,14 @@ def _raising_write_failed(path: Path) -> Iterator[None]:
 
 
 def rate_if_better(fills: Sequence[GapOutcome]) -> list[float] | None:
-    """The certainty of each fill, fitted on fills in other files. None if fills or files are too few, or if the engine
-    has told its own for all fills, and these are at least as good.
+    """The certainty of each fill, by a fit to fills in other files. None if there are too few fills or files, or if the
+    engine tells certainties for all fills that are at least as good.
     """
     groups = [outcome.group for outcome in fills]
     if len(fills) < certainty.MIN_MEASURED or len(set(groups)) < 2:
         return None
     rights = [outcome.is_right for outcome in fills]
     rated = certainty.rate_unseen([(outcome.evidence, outcome.is_right) for outcome in fills], groups)
-    told = [outcome.told for outcome in fills if outcome.told is not None]
-    is_better = len(told) < len(fills) or certainty.lose(rated, rights) < certainty.lose(told, rights)
+    engine_rated = [outcome.told for outcome in fills if outcome.told is not None]
+    is_better = len(engine_rated) < len(fills) or certainty.lose(rated, rights) < certainty.lose(engine_rated, rights)
     return rated if is_better else None

@@ -1,9 +1,10 @@
-"""Keeps pytest warm: a plugin of the user's command that serves requests, and forks a child for each run of the tests.
+"""A plugin of the user's pytest. Keeps it warm: serves requests, and forks a child for each run of the tests.
 
 It runs in the sandbox, in the user's Python, and imports nothing of Midfill. Requests are lines of JSON on standard
 input. An answer is a line on standard output that begins with a mark that tests do not know. A request with "modules"
-imports them in advance; any other one runs the tests. Given the name of a file instead of a mark, the plugin only
-writes there what the one run of the command found.
+imports them in advance; any other one runs the tests.
+
+Without a mark, but with the name of a file, the plugin serves nothing: it writes a report of the command's run there.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from typing import Any
 import pytest
 
 _MAX_FAILURES = 1000
-_MAX_TRACED = 50  # failures with more than their last frame
+_MAX_TRACED = 50  # so many failures are reported with up to _MAX_FRAMES frames, all others with their last frame
 _MAX_FRAMES = 50
 _MAX_MESSAGE_CHARACTERS = 600
 _MAX_ROUNDS = 200  # of kills, 2 ms apart, until the processes of a run are gone
-_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-_compiled: dict[tuple[str, bytes], Any] = {}  # by path and source
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # what a run leaves there is removed
+_compiled: dict[tuple[str, bytes], Any] = {}  # code objects by path and source
 
 
 class Recorder:
-    """The plugin of one run. At the end it calls `tell` with a report of the failures, as JSON, and the exit code.
-    Code that is to be noticed creates the file `marker`, perhaps with words; the report says which tests did so, and
-    with which words, unless that is shared. It names all tests that failed, unless pytest stopped early. Runs the tests
-    `only`, all if that is None.
+    """The plugin of one run of the tests with the ids `only`, of all if that is None. At the end it calls `tell` with a
+    report as JSON and with the exit code. The report describes failures, and names all tests that failed, unless pytest
+    stopped early. Code that is to be noticed creates the file `marker`, and may write words into it: the report has the
+    words of each test that did so, unless code that several tests share did so.
     """
 
     def __init__(
@@ -48,15 +49,16 @@ class Recorder:
     ) -> None:
         self._tell, self._marker, self._wants_modules = tell, marker, wants_modules
         self._only = None if only is None else set(only)
-        self._is_shared = False  # a module or a fixture of several tests created the marker
+        self._is_shared = False  # True if a module, or a fixture of several tests, created the marker
         self._passed = 0
         self._failures: list[dict[str, Any]] = []
-        self._reached: dict[str, set[str]] = {}
-        self._failed: set[str] = set()
+        self._reached: dict[str, set[str]] = {}  # the words of tests that created the marker, by the test's id
+        self._failed: set[str] = set()  # the ids of tests that failed
         self._stopped_early = False
         self._code: int | None = None
 
     def pytest_exception_interact(self, node: Any, call: Any) -> None:
+        """Describes an exception in a test or in the collection of tests."""
         self._check_marker(node.nodeid)
         if len(self._failures) >= _MAX_FAILURES or call.excinfo is None:
             return
@@ -92,7 +94,8 @@ class Recorder:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Any:
-        before = self._take_marker()  # so that it tells what this fixture does
+        """Notes if a fixture of several tests creates the marker. The words that it had before are put back."""
+        before = self._take_marker()
         yield
         self._is_shared |= fixturedef.scope != "function" and self._has_marker()
         if before is not None:
@@ -103,7 +106,7 @@ class Recorder:
         return bool(self._marker) and os.path.exists(self._marker)
 
     def _take_marker(self) -> set[str] | None:
-        """Removes the marker for the next test; returns its words, None without one."""
+        """Removes the marker, so that the next test can create it. Returns its words, None if there is no marker."""
         if not self._has_marker():
             return None
         with open(self._marker) as file:
@@ -130,7 +133,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Tells the report."""
+        """Makes the report and passes it to `tell`. Creates the marker again, because `Runner` looks for it."""
         if self._reached:
             open(self._marker, "w").close()
         for failure in self._failures:
@@ -165,7 +168,7 @@ def _is_own(path: str) -> bool:
 
 
 def _take_in(modules: list[str], sources: list[str], paths: list[str]) -> None:
-    """Imports installed modules and compiles modules of the tree, so that later runs need not."""
+    """Imports installed modules and compiles the sources of modules of the tree, so that later runs need not."""
     before = sys.path[:]
     sys.path += [path for path in paths if path not in before]
     for name in modules:
@@ -185,8 +188,8 @@ def _take_in(modules: list[str], sources: list[str], paths: list[str]) -> None:
 
 def _compile(loader: Any, data: Any, path: Any, **options: Any) -> Any:
     """Replaces `SourceFileLoader.source_to_code`: a source that was compiled in advance is not compiled again."""
-    known_code = _compiled.get((path, bytes(data))) if isinstance(data, (bytes, bytearray, memoryview)) else None
-    return _compile_anew(loader, data, path, **options) if known_code is None else known_code
+    ready_code = _compiled.get((path, bytes(data))) if isinstance(data, (bytes, bytearray, memoryview)) else None
+    return _compile_anew(loader, data, path, **options) if ready_code is None else ready_code
 
 
 def _list_pids() -> set[int]:
@@ -228,8 +231,8 @@ def _remove_new_files(old_names: dict[str, set[str]]) -> None:
 
 
 def _serve(mark: str) -> None:
-    """Answers requests until the end of the input, then ends the process. It returns only in the child of each run, in
-    which pytest then goes on and runs the tests.
+    """Answers requests until the end of the input, then ends the process. Returns only in the child that is forked for
+    each run: there pytest goes on and runs the tests.
     """
     own_pids = _list_pids()
     folders = [folder for folder in (*_TEMPORARY, os.path.expanduser("~")) if os.path.isdir(folder)]
@@ -243,7 +246,7 @@ def _serve(mark: str) -> None:
             _answer(answers, mark, {"ready": threading.active_count() == 1})
             continue
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # else each collection in the child would copy the memory that it shares with this process
         read, write = os.pipe()
         began_s = time.perf_counter()
         pid = os.fork()
@@ -287,7 +290,9 @@ def _watch(pid: int, read: int, deadline_s: float) -> tuple[dict[str, Any], int 
 
 
 def _become_child(write: int, request: dict[str, Any]) -> None:
-    """Makes this process the child of a run. Pytest finds the new `pytest_configure` once this module is imported."""
+    """Prepares this process, a forked child, for its run: defines `pytest_configure`, which pytest calls next, because
+    it is still importing this module.
+    """
     os.setsid()
     with open(os.devnull) as null:
         os.dup2(null.fileno(), 0)
@@ -296,7 +301,7 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
     global pytest_configure
 
     def tell(data: bytes, code: int | None) -> None:
-        """Writes to the server, and ends this child."""
+        """Writes the report to the server, and ends this child."""
         while data:
             data = data[os.write(write, data) :]
         if code is not None:
@@ -311,7 +316,7 @@ def _become_child(write: int, request: dict[str, Any]) -> None:
 
 
 def _register(config: Any, recorder: Recorder) -> bool:
-    """False if workers of xdist, which are processes of their own, run the tests: then the report would be wrong."""
+    """Registers a recorder. Returns False instead if workers of xdist, which are other processes, run the tests."""
     if getattr(config.option, "dist", "no") != "no":
         return False
     config.pluginmanager.register(recorder, "midfill-recorder")
@@ -336,7 +341,7 @@ _mark, _client_space, _root, _report, _marker = (
 _others = [name for name in os.environ.pop("PYTEST_PLUGINS", "").split(",") if name not in ("", __name__)]
 if _others:
     os.environ["PYTEST_PLUGINS"] = ",".join(_others)
-# Only in a PID namespace of its own, because `_kill_others` kills every other process.
+# Serves only in a PID namespace of its own, because `_kill_others` kills every other process.
 if _mark and os.readlink("/proc/self/ns/pid") != _client_space:
     _compile_anew = importlib.machinery.SourceFileLoader.source_to_code
     importlib.machinery.SourceFileLoader.source_to_code = _compile  # type: ignore[method-assign, assignment]

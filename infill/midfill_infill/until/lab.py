@@ -1,4 +1,4 @@
-"""Tests candidates for one document in a copy of its tree. Knows no engine connection."""
+"""Runs the user's command on candidates for one document, in a copy of its tree. Knows no engine connection."""
 
 import os
 import re
@@ -26,7 +26,7 @@ from midfill_infill.text.spans import Hole, Patch
 from midfill_infill.until.choosing import ReachingTests, with_examples
 from midfill_infill.until.trying import Make, Tried, Try, fill_until
 
-# A body that creates the marker file and raises an error with a message that no test contains.
+# By language: a body that creates the marker file and raises an error with a message that no test contains.
 _TELLTALE: Final = "midfill looks who comes here"
 _PROBES: Final = {"python": 'open({path!r}, "w").close()\nraise NotImplementedError("{word}")'}
 # A body for functions that a run fills later. Only a test that comes to it fails: modules can still be imported. The
@@ -37,12 +37,12 @@ NOT_FILLED_BODY: Final = (
     f'type("NotFilled", (BaseException,), {{}})("{NOT_FILLED}"))'
 )
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]+")
-# Default time limit of the first run. It shows what does not end, so nobody waits long for that.
+# Default time limit of the first run: short, because a command that does not end shows only by the limit.
 FIRST_S: Final = 120.0
-# Time limit of a try, as a multiple of the run without a fill.
+# Default time limit of a try: a multiple of the run without a fill, and at least _LEAST_S.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 10.0
-# A suite that takes longer is run only as far as it comes to the holes, until a candidate passes.
+# Of a suite that takes longer, only the tests that fail or come to the holes are run, until a candidate passes.
 _LONG_S: Final = 1.0
 
 
@@ -52,25 +52,25 @@ def plain(failure: Failure) -> str:
 
 
 def find_unrelated(asis: Ran, probed: Ran) -> dict[str, str] | None:
-    """The tests that fail without coming to the holes, by their ids, and how they fail in `asis`, a run without a fill.
-    In the run `probed` the holes leave marks. None if the runs do not tell all tests that failed, or came to the holes.
+    """The ids of the tests that fail without coming to the holes, each with its failure in `asis`, a run without fills.
+    In the run `probed` the holes create the marker. None if the runs do not tell which tests failed or came to a hole.
     """
     if asis.failed is None or probed.failed is None or probed.reached_by is None:
         return None
-    touched = set(probed.reached_by)
-    touched.update(failure.test for failure in probed.failures if _TELLTALE in failure.message)
+    reaching = set(probed.reached_by)
+    reaching.update(failure.test for failure in probed.failures if _TELLTALE in failure.message)
     unrelated: dict[str, str] = {}
     for failure in asis.failures:
         # A test that is stopped by a function without a fill may come to the holes once that has one.
         is_stopped = NOT_FILLED in failure.message
-        if failure.test in probed.failed and failure.test not in touched and not is_stopped:
+        if failure.test in probed.failed and failure.test not in reaching and not is_stopped:
             unrelated[failure.test] = plain(failure)
     return unrelated
 
 
 def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
-    """The run with the tests excused that are `unrelated` to the holes and fail as they do without a fill, or that stop
-    in a NOT_FILLED_BODY.
+    """Returns the run with some tests excused: those that are `unrelated` to the holes and fail as they do without a
+    fill, and those that stop in a NOT_FILLED_BODY. A test with another failure, too, is not excused.
     """
     if ran.failed is None:
         return ran
@@ -85,8 +85,8 @@ def excuse(ran: Ran, unrelated: Mapping[str, str]) -> Ran:
 
 
 def why_strict(command: Command, probed: Ran | None) -> str:
-    """Why every test counts if `find_unrelated` returns None, and what to do about it. `probed` is None if there is no
-    body that leaves a mark.
+    """Why every test counts if `find_unrelated` returns None, and what to do about it. `probed` is None if no body can
+    create the marker.
     """
     why_cold = tell_why_cold(command)
     if why_cold:
@@ -121,7 +121,7 @@ class Lab:
     ) -> None:
         self.runner = runner
         self.unrelated: Mapping[str, str] = {}  # see `find_unrelated`; known after `start`
-        self.touched: frozenset[str] = frozenset()  # ids of tests that fail, and come to the holes
+        self.touched: frozenset[str] = frozenset()  # ids of tests that fail and come to the holes
         self._is_partial = is_partial
         self._document = document
         self._name = name
@@ -133,9 +133,9 @@ class Lab:
     ) -> None:
         """Runs the command on the tree as it is and prepares the runner: warm, and with a time limit for each try.
 
-        A command that does not end fails; `say` gets a sentence about it. The time limit of a try then depends on a run
-        in which the holes raise an error at once; without such a run it is that of the first run. Raises MidfillError
-        `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` where no fill can help.
+        A command that does not end in time counts as failing; `say` gets a sentence about it. The time limit of a try
+        then depends on a run in which the holes raise an error at once; if there is none, it stays that of the first
+        run. Raises MidfillError `until_passes`, `verify_flaky`, `until_unreached` and `bad_request` if no fill helps.
         """
         runner, asis, probe = self.runner, self._files(Patch(())), self._make_probe(holes)
         runner.only = None
@@ -146,7 +146,7 @@ class Lab:
             say(f"`{runner.command.line}` is too slow on the code as it is ({limit}): counts as failing")
             probed = runner.run(probe) if probe is not None else None
             if probe is not None and probed is not None and probed.code is not None:
-                self._prepare(probe, probed, probed.seconds, timeout_s)
+                self._limit_and_warm_up(probe, probed, probed.seconds, timeout_s)
         else:
             first = self._run_again(asis, first, timeout_s)
             probed = runner.run(probe) if probe is not None else None
@@ -160,11 +160,11 @@ class Lab:
             self._leave_out_tests(asis, first, probed)
 
     def _run_again(self, asis: Mapping[str, bytes], first: Ran, timeout_s: float | None) -> Ran:
-        """Runs the command once more, by warm pytest if that ends as the `first` run did; returns the run to compare
-        others with. Raises `verify_flaky` or `until_passes`.
+        """Runs the command once more to refuse a flaky one, by warm pytest if that ends as the `first` run did. Returns
+        the run that the probe's run is compared with. Raises `verify_flaky` or `until_passes`.
         """
         if not first.is_good:
-            warm = self._prepare(asis, first, first.seconds, timeout_s)
+            warm = self._limit_and_warm_up(asis, first, first.seconds, timeout_s)
             if warm.is_warm:
                 return warm
         second = self.runner.run(asis)
@@ -182,14 +182,13 @@ class Lab:
         """Raises `verify_flaky` or `until_passes` unless both runs fail alike."""
         line = self.runner.command.line
         if (first.code, first.is_good) != (second.code, second.is_good):
-            failed = [first, second].count(first) - first.is_good - second.is_good
-            raise MidfillError("verify_flaky", f"`{line}` fails {max(1, failed)} of 2 times without a fill")
+            raise MidfillError("verify_flaky", f"`{line}` fails 1 of 2 times without a fill")
         if first.is_good:
             raise MidfillError("until_passes", f"`{line}` passes already, without a fill")
 
-    def _prepare(self, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
-        """Limits each try by the `seconds` of a run that ended, and keeps the command warm, as in `Runner.warm_up`,
-        unless it is.
+    def _limit_and_warm_up(self, files: Mapping[str, bytes], ran: Ran, seconds: float, timeout_s: float | None) -> Ran:
+        """Sets the time limit of each try by the `seconds` of a run that ended. Keeps the command warm unless it is;
+        returns a run as `Runner.warm_up` does.
         """
         longest = max(_LEAST_S, _SLOWER * seconds)
         limit_s = timeout_s or min(self.runner.command.timeout_s, longest)
@@ -198,8 +197,8 @@ class Lab:
         return ran if ran.is_warm else self.runner.warm_up(files, ran)
 
     def _make_probe(self, holes: Sequence[Hole]) -> Mapping[str, bytes] | None:
-        """The files with bodies that raise an error and leave a mark where the command sees it. None if not all holes
-        are bodies, or there are no such bodies in the document's language.
+        """The files with bodies that create the marker, where the command sees it, and raise an error. None if not all
+        holes are bodies, or if the document's language has no such body.
         """
         probe, tree = _PROBES.get(self._document.language or ""), self.runner.copy.root
         if probe is None or not all(hole.is_body for hole in holes):
@@ -209,23 +208,23 @@ class Lab:
         body = probe.format(path=str(tree / MARKER), word=_TELLTALE)
         return self._files(splice(self._document, holes, [body] * len(holes)).patch)
 
-    def _check_reach(self, holes: Sequence[Hole], asis: Ran, ran: Ran, unrelated: Mapping[str, str] | None) -> None:
+    def _check_reach(self, holes: Sequence[Hole], asis: Ran, probed: Ran, unrelated: Mapping[str, str] | None) -> None:
         """Raises `until_unreached` if the command, or a test that fails, never reaches a hole: no fill changes that.
-        `ran` is the probe's run, `unrelated` as in `find_unrelated`.
+        `probed` is the probe's run, `unrelated` the result of `find_unrelated`. Sets `unrelated` and `touched`.
         """
         line = self.runner.command.line
         names = ", ".join(hole.name or "the hole" for hole in holes)
-        if not ran.reached and _TELLTALE not in ran.output:
-            if ran.code is None:
+        if not probed.reached and _TELLTALE not in probed.output:
+            if probed.code is None:
                 limit = f"{self.runner.command.timeout_s:.4g} s"
                 raise MidfillError("until_unreached", f"`{line}` does not come to {names} in {limit}")
-            output = ran.output.strip().splitlines() or ["it prints nothing"]
-            reason = ran.reason or output[-1]
+            output = probed.output.strip().splitlines() or ["it prints nothing"]
+            reason = probed.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
-        if self._is_partial and unrelated is not None and asis.failed is not None and ran.reached_by is not None:
+        if self._is_partial and unrelated is not None and asis.failed is not None and probed.reached_by is not None:
             stopped = {
                 failure.test for failure in asis.failures if NOT_FILLED in failure.message
-            } - ran.reached_by.keys()
+            } - probed.reached_by.keys()
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
@@ -233,7 +232,7 @@ class Lab:
                 raise MidfillError("until_passes", f"no test of `{line}` that comes to {names} fails")
             return
         failing = {failure.test: plain(failure) for failure in asis.failures if failure.test}
-        for failure in ran.failures:
+        for failure in probed.failures:
             if failure.reached is not False or _TELLTALE in failure.message:
                 continue
             if failure.test in failing and failing[failure.test] == plain(failure):
@@ -241,8 +240,8 @@ class Lab:
                 raise MidfillError("until_unreached", f"`{line}` fails in {test}: {failure.sentence}")
 
     def _leave_out_tests(self, files: Mapping[str, bytes], asis: Ran, probed: Ran) -> None:
-        """From now on warm runs are only for the tests that come to the holes and those that fail, if these end alone
-        as with the others. A suite that is quick runs whole.
+        """From now on warm runs only run the tests that come to the holes or fail, unless these end otherwise when they
+        run without the other tests. A quick suite is always run as a whole.
         """
         if asis.failed is None or probed.failed is None or probed.reached_by is None or probed.seconds < _LONG_S:
             return
@@ -292,7 +291,7 @@ class Lab:
     def _start_beside(
         self, holes: Sequence[Hole], say: Callable[[str], None], timeout_s: float | None
     ) -> Iterator[Future[None]]:
-        """Runs `start` in a thread. At exit the thread ends, with the command that it runs."""
+        """Runs `start` in a thread, and yields its future. At exit cancels the command, and waits for the thread."""
         command, ended = self.runner.command, threading.Event()
         self.runner.command = replace(command, is_cancelled=lambda: ended.is_set() or command.is_cancelled())
         try:
@@ -329,7 +328,7 @@ class Lab:
         return shown in (str(copy.root / self._name), str(copy.mirror.work / self._name))
 
     def _files(self, patch: Patch) -> Mapping[str, bytes]:
-        """The files of a run by their names."""
+        """The files to put into the copy for a run, by their names."""
         return {**self._others, self._name: self._complete(patch)}
 
     def _count_from_top(self, ran: Ran, patch: Patch) -> Ran:
@@ -356,25 +355,27 @@ def open_lab(
     others: Mapping[Path, bytes] | None = None,
     open_copy: OpenCopy = open_copy,
 ) -> Iterator[Lab]:
-    """A copy of the tree around `folder`, or around `path` if that is elsewhere; the command runs in `folder`. Raises
-    MidfillError if there is no sandbox, or no tree that can be copied.
+    """A Lab in a copy of the tree around `folder`, or around `path` if that is elsewhere. The command runs in `folder`.
+    `others` are unsaved files of an editor. Raises MidfillError if there is no sandbox or no tree that can be copied.
     """
     file = Path(os.path.realpath(path))
-    folder = Path(os.path.realpath(folder))
-    place = find_repository(folder)
-    if not file.is_relative_to(place.root):
-        place = find_repository(file.parent)
-    if place.root == Path(place.root.anchor) or place.root in find_homes():
-        message = f"{place.root} is not a project, and all of it would be copied"
+    real_folder = Path(os.path.realpath(folder))
+    repository = find_repository(real_folder)
+    if not file.is_relative_to(repository.root):
+        repository = find_repository(file.parent)
+    if repository.root == Path(repository.root.anchor) or repository.root in find_homes():
+        message = f"{repository.root} is not a project, and all of it would be copied"
         raise MidfillError("bad_request", message, "run it in the folder of the project")
-    inside = folder.relative_to(place.root).as_posix() if folder.is_relative_to(place.root) else ""
-    held: dict[str, bytes] = {}
+    folder_name = ""
+    if real_folder.is_relative_to(repository.root):
+        folder_name = real_folder.relative_to(repository.root).as_posix()
+    unsaved: dict[str, bytes] = {}
     for other, data in (others or {}).items():
         real = Path(os.path.realpath(other))
-        if real.is_relative_to(place.root):
-            held[real.relative_to(place.root).as_posix()] = data
-    command = replace(command, folder=inside)
-    with open_copy(place, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
+        if real.is_relative_to(repository.root):
+            unsaved[real.relative_to(repository.root).as_posix()] = data
+    command = replace(command, folder=folder_name)
+    with open_copy(repository, sandboxed=command.sandboxed) as copy, closing(Runner(copy, command)) as runner:
         # A file that the copy leaves out, such as one with secrets, stays out although an editor holds it.
-        held = {name: data for name, data in held.items() if (copy.mirror.work / name).is_file()}
-        yield Lab(runner, document, file.relative_to(place.root).as_posix(), held)
+        unsaved = {name: data for name, data in unsaved.items() if (copy.mirror.work / name).is_file()}
+        yield Lab(runner, document, file.relative_to(repository.root).as_posix(), unsaved)

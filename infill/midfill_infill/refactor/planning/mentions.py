@@ -1,4 +1,4 @@
-"""Finds uses of a function that no call shows: as a value, in a string, in a macro, in an import for others."""
+"""Finds uses of a function that are no calls: as a value, in a string, in a macro, in an import for others."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,8 @@ from midfill_infill.text.document import Document
 Mention = tuple[int, str]
 """A byte of the source, and a remark that says how the function is used there."""
 
-_WILD: Final = re.compile(r"[*?\[]")
+_WILD: Final = re.compile(r"[*?\[]")  # of a pattern
+# Types of syntax nodes in all languages. Names with several parts:
 _QUALIFIED: Final = (
     "attribute", "member_expression", "scoped_identifier", "scoped_type_identifier", "selector_expression",
     "qualified_identifier", "field_expression", "field_access", "nested_identifier", "method_reference",
@@ -24,12 +25,13 @@ _QUALIFIED: Final = (
 )  # fmt: skip
 _NAME_TYPES: Final = ("identifier", "type_identifier", "shorthand_property_identifier")
 _CALLEE_FIELDS: Final = ("function", "constructor", "macro")
+# Calls that name what they call in the field `name` or `type`:
 _OTHER_CALLS: Final = ("method_invocation", "object_creation_expression", "composite_literal", "new_expression")
 _IMPORTS: Final = (
     "import_statement", "import_from_statement", "import_declaration", "use_declaration", "using_declaration",
     "namespace_alias_definition", "import_alias", "package_declaration", "namespace_definition",
 )  # fmt: skip
-_PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")
+_PREFIXED: Final = ("unary_expression", "await_expression", "list_splat", "dictionary_splat")  # see `_is_callee`
 _NAMESPACE_CALLS: Final = ("globals()", "locals()", "vars()")
 _MACROS: Final = ("preproc_arg", "token_tree", "macro_rule")
 _STRINGS: Final = (  # with their quotes
@@ -44,7 +46,7 @@ _ARGUMENT_LISTS: Final = ("arguments", "argument_list", "subscript", "subscript_
 
 
 def may_call(document: Document, pattern: str) -> bool:
-    """A cheap check: False only if the function's last name is nowhere in a document."""
+    """A cheap check for calls: False if the function's last name is nowhere in a document."""
     last = plain(pattern).rpartition(".")[2].rstrip("!")
     return bool(_WILD.search(last)) or last.encode() in document.source
 
@@ -77,7 +79,9 @@ class _Mentions:
                     self._local_names.add(binding.name)
 
     def find(self) -> Iterator[Mention]:
-        """The mentions in text order; the same remark once a line."""
+        """The mentions in text order, without those that repeat a remark on the same line. Looks at each word that is a
+        name of the function in this document, or the last name of its module, which a string may import.
+        """
         words = self._local_names | {self._module.rpartition(".")[2] or self._last_name}
         alternatives = b"|".join(re.escape(word.encode()) for word in sorted(words))
         pattern = re.compile(rb"(?<![\w$])(?:%b)(?![\w$])" % alternatives)
@@ -126,9 +130,9 @@ class _Mentions:
             return self._read_export(node, above, start)
         if start in self._binding_starts and above.type != "object_pattern":
             return None
-        module = _find_object(node)
-        if module is not None:
-            name = f"{plain(text_of(module))}.{text_of(node)}"
+        destructured = _find_destructured(node)
+        if destructured is not None:
+            name = f"{plain(text_of(destructured))}.{text_of(node)}"
             return f"{name} is taken out of its module" if self._may_mean_function(name, start) else None
         whole = node
         while whole.parent is not None and whole.parent.type in _QUALIFIED and _is_last(whole):
@@ -159,14 +163,16 @@ class _Mentions:
             return None
         return f"{written} is exported again"
 
-    def _may_mean_function(self, name: str, at: int) -> bool:
-        return matches(self._function, name, self._scopes.resolve(name, at))
+    def _may_mean_function(self, name: str, start: int) -> bool:
+        """True if a name, which begins at the byte `start`, may mean the function there."""
+        return matches(self._function, name, self._scopes.resolve(name, start))
 
     def _read_import(self, statement: tree_sitter.Node) -> str | None:
-        """The remark on an import statement: whether it offers the function to others."""
+        """The remark on an import statement that offers the function to others; None for any other one."""
         text = text_of(statement)
         language = self._document.language or ""
         for name, path in read_import(statement, language):
+            # `import x as x` tells that others may import x from here.
             is_named_again = re.search(rf"\b{re.escape(name)}\s+as\s+{re.escape(name)}\b", text) is not None
             if not is_named_again and not self._is_offered(statement):
                 continue
@@ -178,7 +184,7 @@ class _Mentions:
         return None
 
     def _is_offered(self, statement: tree_sitter.Node) -> bool:
-        """True for an import whose names others can import from here."""
+        """True for an import whose names are there for others: they can import them from this file."""
         if self._document.path is not None and self._document.path.name == "__init__.py":
             return True
         if statement.type == "use_declaration":
@@ -208,7 +214,7 @@ class _Mentions:
         return self._read_module(node, text)
 
     def _is_in_all(self, node: tree_sitter.Node) -> bool:
-        """True for a string in `__all__` if the file's name of this text means the function."""
+        """True for a string in `__all__` if the name that it lists means the function at the end of the file."""
         meaning = self._scopes.resolve(_strip(node), len(self._document.source))
         for outer in _self_and_above(node):
             is_statement = outer.type in ("assignment", "augmented_assignment", "call")
@@ -242,7 +248,7 @@ class _Mentions:
 
 
 def _is_followed(call: tree_sitter.Node | None) -> bool:
-    """True if the value of JavaScript's import by a call is only bound to names that are followed, or is dropped."""
+    """True if the module that a `call` of JavaScript imports is dropped, or only bound to names that are followed."""
     while call is not None and call.parent is not None and call.parent.type in _WRAPPERS:
         call = call.parent
     above = call.parent if call is not None else None
@@ -285,8 +291,8 @@ def _is_required(node: tree_sitter.Node) -> bool:
     return name is not None and text_of(name) in ("require", "import")
 
 
-def _find_object(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """What JavaScript takes a name out of, as `const { load } = api` does."""
+def _find_destructured(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """The object out of which JavaScript takes a name, such as `api` for `load` in `const { load } = api`."""
     pattern = node.parent if node.type.endswith("pattern") else _second_above(node)
     if pattern is None or pattern.type != "object_pattern" or pattern.parent is None:
         return None
@@ -304,7 +310,7 @@ def _is_last(node: tree_sitter.Node) -> bool:
 
 
 def _is_callee(node: tree_sitter.Node) -> bool:
-    """True for what a call calls, also if the grammar takes an operator before the call for a part of it."""
+    """True for what a call calls. Some grammars take an operator before the call for a part of what it calls."""
     callee, above = node, node.parent
     while above is not None and above.type in _PREFIXED:
         callee, above = above, above.parent
@@ -317,7 +323,7 @@ def _is_callee(node: tree_sitter.Node) -> bool:
 
 
 def _is_label(node: tree_sitter.Node) -> bool:
-    """True for a name that means no function: of an argument, of a label, or of what is defined there."""
+    """True for a name that is no use of a function: of an argument, of a label, or of what is defined there."""
     above = node.parent
     if above is None:
         return False

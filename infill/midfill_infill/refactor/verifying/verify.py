@@ -36,21 +36,20 @@ from midfill_infill.text.document import Document
 from midfill_infill.text.visible import plural
 from midfill_infill.until.lab import excuse, find_unrelated, why_strict
 
-# The time limit of a run with fills, as a multiple of one without.
+# Time limit of a run with fills if the user sets none: a multiple of a run without fills, and at least _LEAST_S.
 _SLOWER: Final = 5.0
 _LEAST_S: Final = 60.0
 _RAN_ADAPTER: Final = TypeAdapter(Ran)
 
-
-Note = Callable[[str], None]
+Note = Callable[[str], None]  # shows the user a line about a run
 
 
 class Verifier:
-    """Runs the command over a copy of the tree with any choice of fills in it, and counts the runs. Files that fills
-    cannot be put into, and holes whose text is not found, are added to `troubles` and are no suspects.
+    """Runs the command over a copy of the tree with the fills of any `suspects` (ids of holes), and counts the runs. A
+    file that fills cannot be put into, or a hole whose text is not found, goes to `troubles` and is no suspect.
 
-    After `stop_unfilled` stubs without a fill stop the tests that come to them; these do not count then, nor those that
-    fail without coming to a fill, as long as they fail in the same way.
+    After `stop_unfilled`, stubs without a fill stop the tests that come to them. From then on a test may fail if a stub
+    stops it, or if it comes to no fill and fails in the same way as without fills.
     """
 
     def __init__(
@@ -61,79 +60,41 @@ class Verifier:
         self.note = note
         self.runner = Runner(copy, command)
         self.num_runs = 0
-        self.reasons = defaultdict[int, str](str)  # why the last run failed in which this hole's fill was the last
-        self.is_slow = False  # a run without any fill came to its time limit
+        # By the id of a hole: why the command failed in the last run in which the hole's fill was the last one added.
+        self.reasons = defaultdict[int, str](str)
+        self.is_slow = False  # True if a run without any fill came to its time limit
         self.troubles: list[Trouble] = []
         self._journal = journal
         self._mirror = copy.mirror
-        self._originals = copy.folder / "firsts"
-        # The ids of tests that fail without any fill, None if they are unknown.
+        self._originals = copy.folder / "firsts"  # the folder of `_save_original`
+        # The ids of tests that fail without any fill; None if they are unknown.
         self._failed_before: frozenset[str] | None = None
-        # The ids of tests that execute no fill and fail: sometimes, or only beside fills.
+        # The ids of tests that fail although they execute no fill, see `run`: flaky ones do not count, steady ones do.
         self._flaky, self._steady = set[str](), set[str]()
-        self._is_tracing = False  # the fills in the copy tell who executes them
-        self._unrelated: Mapping[str, str] = {}  # as in `find_unrelated`
-        self._without_stops: dict[str, bytes] = {}  # by their names: the other files with stops as they were
+        self._is_tracing = False  # True while the fills in the copy record which tests execute them
+        self._unrelated: Mapping[str, str] = {}  # the result of `find_unrelated`
+        self._without_stops: dict[str, bytes] = {}  # by name: the old bytes of files without suspects that got stops
         # By the id of a file:
-        self._names: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # its path relative to the root
         self._suspects: dict[int, list[HoleRow]] = {}
-        self._standing: dict[int, frozenset[int] | None] = {}  # the holes whose fills are in the copy's file
-        self._stops: dict[int, dict[int, bytes]] = {}  # by the id of the hole, too: the stops of stubs without a fill
-        self._added: dict[int, set[str]] = {}  # the imports that the run added to the tree's file
+        self._in_copy: dict[int, frozenset[int]] = {}  # the holes whose fills the copy has; missing: to be written
+        self._stops: dict[int, dict[int, bytes]] = {}  # by the id of the hole: the text that stops tests there
+        self._added: dict[int, set[str]] = {}  # the import statements that `apply` added for the suspects
         self._originals.mkdir()
         for hole_id in suspects:
             hole = journal.hole(hole_id)
             self._suspects.setdefault(hole.file, []).append(hole)
         for file_id in list(self._suspects):
-            self._drop_if_it_fails(file_id, self._save_original)
+            self._act_or_drop(file_id, self._save_original)
         fills = [(hole_id, journal.fill(journal.hole(hole_id))) for hole_id in self.suspects]
         variables = sorted(choose_variables(os.environ, command.variables).items())
-        known = ascii((copy.mirror.digest(), fills, replace(command, is_cancelled=bool), variables))
-        self._start = digest(known.encode()).hex()  # what all runs depend on
-        self._is_resuming = True  # each run so far was one of the verification that was interrupted
-
-    @property
-    def suspects(self) -> list[int]:
-        """The ids of the holes that are still suspects. Those for whose fills most speaks come first, because the last
-        of those that fail only together becomes guilty.
-        """
-        holes = chain.from_iterable(self._suspects.values())
-        return [hole.id for hole in sorted(holes, key=self._rate, reverse=True)]
-
-    def _rate(self, hole: HoleRow) -> tuple[bool, float]:
-        """How much speaks for a hole's fill: whether it has been verified, and its certainty."""
-        fill = self._journal.fill(hole)
-        assert fill is not None, "a suspect has a fill"
-        return hole.state is State.VERIFIED, 0.5 if fill.certainty is None else fill.certainty
-
-    def put(self, chosen: Sequence[int]) -> None:
-        """Undoes in the copy what the last run did, and puts exactly the fills of `chosen` into it. Raises `disk_full`,
-        and the error of a file whose fills cannot be taken out again.
-        """
-        self._mirror.reset()
-        chosen_ids = frozenset(chosen)
-        for file_id, holes in list(self._suspects.items()):
-            chosen_here = chosen_ids & {hole.id for hole in holes}
-            if self._standing.get(file_id) != chosen_here:
-                self._drop_if_it_fails(file_id, partial(self._put_file, chosen=chosen_here))
-        self._mirror.wait_for_tick()
-
-    def _drop_if_it_fails(self, file_id: int, act: Callable[[int], None]) -> None:
-        """Calls `act` with the id of a file. If that fails, the file's holes are no longer suspects; but raises the
-        error if the file has fills in the copy, which would spoil every further run, or if the disk is full.
-        """
-        try:
-            act(file_id)
-        except (MidfillError, OSError) as error:
-            trouble = Trouble.of(self._journal.file(file_id).path, error, reading=True)
-            if self._standing.get(file_id) or trouble.code == "disk_full":
-                raise MidfillError(trouble.code, trouble.message, trouble.next_step) from None
-            self.troubles.append(trouble)
-            del self._suspects[file_id]
+        inputs = ascii((copy.mirror.digest(), fills, replace(command, is_cancelled=bool), variables))
+        self._inputs_digest = digest(inputs.encode()).hex()  # of all that the outcomes of runs depend on
+        self._is_resuming = True  # so far the journal had each run, from a verification that was killed
 
     def _save_original(self, file_id: int) -> None:
-        """Saves a file as it is in the copy at first, because the user may edit the tree's file meanwhile. Only the
-        holes whose text is in it stay suspects: no run could tell anything about the others.
+        """Saves the user's file as it is at the start, because the user may edit it while the command runs. Only holes
+        whose text is found in it stay suspects: no run could tell anything about others.
         """
         file = self._journal.file(file_id)
         target = guards.find_target(self.copy.root, file.below(self.copy.root))
@@ -158,142 +119,23 @@ class Verifier:
     def _find_regions(self, file: FileRow, data: bytes) -> Regions:
         return Regions.find(self._journal, file, self._journal.holes(file.id), data)
 
-    def _put_file(self, file_id: int, chosen: frozenset[int]) -> None:
-        """Writes a file into the copy, with the fills of `chosen` and the old texts of its other suspects."""
-        file = self._journal.file(file_id)
-        data = (self._originals / str(file_id)).read_bytes()
-        regions = self._find_regions(file, data)
-        stops = self._stops.get(file_id, {})
-        texts = dict(stops)
-        wanted: set[str] = set()
-        unwanted: set[str] = set()
-        for hole in self._suspects[file_id]:
-            fill = self._journal.fill(hole)
-            assert fill is not None
-            if hole.id in chosen:
-                texts[hole.id] = self._mark(hole, regions) if self._is_tracing else fill.new
-                wanted.update(fill.imports)
-            else:
-                texts[hole.id] = stops.get(hole.id, fill.old)
-                unwanted |= self._added[file_id].intersection(fill.imports)
-        after = regions.replace(texts)
-        if wanted or unwanted:
-            document = Document(data, file.language, Path(file.path))
-            after = weave(document, after, wanted, unwanted)
-        self._mirror.write(self._names[file_id], after.data)
-        self._standing[file_id] = chosen
-
-    def passes(self, chosen: Sequence[int]) -> bool:
-        ran = self.run(chosen)
-        if chosen and not ran.is_good:
-            # Of a guilty fill the last run is its own.
-            self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
-        return ran.is_good
-
-    def run(self, chosen: Sequence[int]) -> Ran:
-        """As `run_once`, but runs again if tests fail that execute no fill, once with the fills and once without any:
-        those that are flaky do not count then.
+    @property
+    def suspects(self) -> list[int]:
+        """The ids of the holes that are still suspects. The fills that are most likely right come first, because of
+        fills that fail only together the search makes the last one guilty.
         """
-        ran = self.run_once(chosen)
-        if not ran.blamed or self.executed is None:
-            return ran
-        strange = ran.blamed - self.executed.keys() - self._steady
-        if strange:
-            again, without = self.run_once(chosen).blamed, self.run_once([]).blamed
-            if again is None or without is None or self._failed_before is None:
-                return ran
-            steady = {test for test in strange & again if test not in without or test in self._failed_before}
-            self._steady |= steady
-            self._flaky |= strange - steady
-            for test in sorted(strange - steady):
-                self.note(f"{test} is flaky, and executes no fill: not counted")
-        return self._excuse_flaky(ran)
+        holes = chain.from_iterable(self._suspects.values())
+        return [hole.id for hole in sorted(holes, key=self._rate, reverse=True)]
 
-    def _excuse_flaky(self, ran: Ran) -> Ran:
-        failures = tuple(failure for failure in ran.failures if failure.test not in self._flaky)
-        return replace(ran, failures=failures, excused=ran.excused | self._flaky)
-
-    @cached_property
-    def executed(self) -> Mapping[str, frozenset[int]] | None:
-        """The suspects that each test executes, by its id; without the tests that execute none. None if unknown."""
-        return self._read_executed(self._traced)
-
-    @cached_property
-    def _traced(self) -> Ran | None:
-        """A run with the fills of all suspects. None if it could not tell who executes them: only one pytest in the
-        sandbox does, of the bodies of Python.
-        """
-        suspects = chain.from_iterable(self._suspects.values())
-        is_traceable = all(
-            self._journal.file(hole.file).language == "python" and hole.hole.is_body for hole in suspects
-        )
-        return self._trace(self.suspects) if is_traceable and not tell_why_cold(self.command) else None
-
-    def _trace(self, chosen: Sequence[int]) -> Ran:
-        """A run with the fills of `chosen` that tells which of them each test executes."""
-        self._is_tracing = True
-        self._standing.clear()
-        ran = self._execute(chosen)
-        self._is_tracing = False
-        self._standing.clear()
-        self.note(f"{self._describe(chosen)}, to see which tests execute them")
-        return ran
-
-    @staticmethod
-    def _read_executed(ran: Ran | None) -> Mapping[str, frozenset[int]] | None:
-        if ran is None or ran.reached_by is None:
-            return None
-        return {test: frozenset(map(int, words)) for test, words in ran.reached_by.items()}
-
-    def _mark(self, hole: HoleRow, regions: Regions) -> bytes:
-        """The fill of a body with a statement before it that writes the hole's id into the marker."""
+    def _rate(self, hole: HoleRow) -> tuple[bool, float]:
+        """How likely a hole's fill is right: a verified one before all others, then by its certainty."""
         fill = self._journal.fill(hole)
-        assert fill is not None
-        body = fill.new.lstrip()
-        before = regions.data[: regions.places[hole.id][0]] + fill.new[: len(fill.new) - len(body)]
-        indent = before[before.rfind(b"\n") + 1 :]
-        code = f"with open({str(self.copy.root / MARKER)!r}, 'a') as file: file.write('{hole.id} ')"
-        separator = b"; " if indent.strip() else b"\n" + indent
-        return fill.new[: len(fill.new) - len(body)] + f"exec({code!a}, {{}})".encode() + separator + body
-
-    def run_once(self, chosen: Sequence[int]) -> Ran:
-        """Runs the command with the fills of `chosen`. Raises `bad_request` if it cannot be started."""
-        ran = self._execute(chosen)
-        if self._stops:
-            ran = excuse(ran, self._unrelated)
-        ran = self._excuse_flaky(ran)
-        state = f"fails: {ran.reason[:100]}".removesuffix(": ")
-        if ran.is_good:
-            state = "passes"
-        elif ran.code is None:
-            state = "does not end in time"
-        self.note(f"{self._describe(chosen)}, {state}")
-        return ran
-
-    def _execute(self, chosen: Sequence[int]) -> Ran:
-        """One run, which is journaled, or the same run of a verification that was interrupted."""
-        self.put(chosen)
-        self.num_runs += 1
-        key = [self._start, sorted(chosen), self._is_tracing, bool(self._stops)]
-        logged = self._journal.get_meta(f"run{self.num_runs}") if self._is_resuming else None
-        if logged is not None and logged[0] == key:
-            return _RAN_ADAPTER.validate_python(logged[1])
-        self._is_resuming = False
-        ran = self.runner.run({}, traced=self._is_tracing)
-        told = [key, _RAN_ADAPTER.dump_python(ran, mode="json")]
-        self._journal.set_meta(**{f"run{self.num_runs}": told, f"run{self.num_runs + 1}": None})
-        return ran
-
-    def forget_runs(self) -> None:
-        """Drops the journaled runs and their outputs, so that the next verification starts anew."""
-        self._journal.set_meta(**{f"run{number}": None for number in range(1, self.num_runs + 1)})
-
-    def _describe(self, chosen: Sequence[int]) -> str:
-        return f"run {self.num_runs}{' (before)' * self._is_resuming}: {plural(len(chosen), 'fill')}"
+        assert fill is not None, "a suspect has a fill"
+        return hole.state is State.VERIFIED, 0.5 if fill.certainty is None else fill.certainty
 
     def check_baseline(self, first_s: float | None) -> None:
-        """Raises `verify_baseline` if the command fails without any fill, `verify_flaky` if it fails only sometimes.
-        With `first_s` it gets that time, and from then on a multiple of what it took.
+        """Raises `verify_baseline` if the command fails without any fill, because then failures blame no fill, and
+        `verify_flaky` if it fails only sometimes. With `first_s` it gets that time, and later a multiple of its time.
         """
         self.runner.command = replace(self.command, timeout_s=first_s or self.command.timeout_s)
         baseline = [self.run_once([]) for _ in range(self.command.flake_runs)]
@@ -307,8 +149,8 @@ class Verifier:
                 self.runner.command = replace(self.command, timeout_s=min(self.command.timeout_s, longest_s))
             return
         if len(failed) < len(baseline):
-            often = f"{len(failed)} of {len(baseline)} times"
-            raise MidfillError("verify_flaky", f"the command fails {often} without fills")
+            how_often = f"{len(failed)} of {len(baseline)} times"
+            raise MidfillError("verify_flaky", f"the command fails {how_often} without fills")
         for line in self.copy.explain(self.command, failed[0].output):
             self.note(line)
         if self.is_slow:
@@ -319,17 +161,177 @@ class Verifier:
         reason = failed[0].reason or output[-1]
         raise MidfillError("verify_baseline", f"the command fails without any fill: {reason}")
 
+    def run_once(self, chosen: Sequence[int]) -> Ran:
+        """Runs the command with the fills of `chosen`, excusing tests. Raises `bad_request` if it cannot be started."""
+        ran = self._execute(chosen)
+        if self._stops:
+            ran = excuse(ran, self._unrelated)
+        ran = self._excuse_flaky(ran)
+        state = f"fails: {ran.reason[:100]}".removesuffix(": ")
+        if ran.is_good:
+            state = "passes"
+        elif ran.code is None:
+            state = "does not end in time"
+        self.note(f"{self._describe(chosen)}, {state}")
+        return ran
+
+    def _execute(self, chosen: Sequence[int]) -> Ran:
+        """Makes and journals a run, or takes it from the journal if a verification that was killed has made it."""
+        self.put(chosen)
+        self.num_runs += 1
+        key = [self._inputs_digest, sorted(chosen), self._is_tracing, bool(self._stops)]
+        logged = self._journal.get_meta(f"run{self.num_runs}") if self._is_resuming else None
+        if logged is not None and logged[0] == key:
+            return _RAN_ADAPTER.validate_python(logged[1])
+        self._is_resuming = False
+        ran = self.runner.run({}, traced=self._is_tracing)
+        entry = [key, _RAN_ADAPTER.dump_python(ran, mode="json")]
+        # The next entry, if there is one, is of a verification that went on in another way.
+        self._journal.set_meta(**{f"run{self.num_runs}": entry, f"run{self.num_runs + 1}": None})
+        return ran
+
+    def put(self, chosen: Sequence[int]) -> None:
+        """Undoes in the copy what the last run did, and puts exactly the fills of `chosen` into it. Writes only files
+        whose fills change. Raises `disk_full`, and the error of a file whose fills cannot be taken out again.
+        """
+        self._mirror.reset()
+        chosen_ids = frozenset(chosen)
+        for file_id, holes in list(self._suspects.items()):
+            chosen_here = chosen_ids & {hole.id for hole in holes}
+            if self._in_copy.get(file_id) != chosen_here:
+                self._act_or_drop(file_id, partial(self._put_file, chosen=chosen_here))
+        self._mirror.wait_for_tick()
+
+    def _act_or_drop(self, file_id: int, act: Callable[[int], None]) -> None:
+        """Calls `act` with the id of a file. If that fails, adds the error to `troubles` and drops the file's suspects.
+        Raises it if the disk is full, or if the copy's file still has fills, which would spoil every further run.
+        """
+        try:
+            act(file_id)
+        except (MidfillError, OSError) as error:
+            trouble = Trouble.of(self._journal.file(file_id).path, error, reading=True)
+            if self._in_copy.get(file_id) or trouble.code == "disk_full":
+                raise MidfillError(trouble.code, trouble.message, trouble.next_step) from None
+            self.troubles.append(trouble)
+            del self._suspects[file_id]
+
+    def _put_file(self, file_id: int, chosen: frozenset[int]) -> None:
+        """Writes a file into the copy, with the fills of `chosen`, and the old texts or stops of its other suspects."""
+        file = self._journal.file(file_id)
+        data = (self._originals / str(file_id)).read_bytes()
+        regions = self._find_regions(file, data)
+        stops = self._stops.get(file_id, {})
+        texts = dict(stops)
+        imports, unneeded_imports = set[str](), set[str]()
+        for hole in self._suspects[file_id]:
+            fill = self._journal.fill(hole)
+            assert fill is not None
+            if hole.id in chosen:
+                texts[hole.id] = self._mark(hole, regions) if self._is_tracing else fill.new
+                imports.update(fill.imports)
+            else:
+                texts[hole.id] = stops.get(hole.id, fill.old)
+                unneeded_imports |= self._added[file_id].intersection(fill.imports)
+        after = regions.replace(texts)
+        if imports or unneeded_imports:
+            document = Document(data, file.language, Path(file.path))
+            after = weave(document, after, imports, unneeded_imports)
+        self._mirror.write(self._names[file_id], after.data)
+        self._in_copy[file_id] = chosen
+
+    def _describe(self, chosen: Sequence[int]) -> str:
+        """The start of the user's line about a run, which says whether it is from the journal."""
+        before = " (before)" if self._is_resuming else ""
+        return f"run {self.num_runs}{before}: {plural(len(chosen), 'fill')}"
+
+    def run(self, chosen: Sequence[int]) -> Ran:
+        """As `run_once`. If tests fail that execute no fill, runs again with the fills and without any: a test that now
+        passes with them, or now fails without them, is flaky and does not count. Others may read the text of fills.
+        """
+        ran = self.run_once(chosen)
+        if not ran.blamed or self.executed is None:
+            return ran
+        unexplained = ran.blamed - self.executed.keys() - self._steady
+        if unexplained:
+            again, without = self.run_once(chosen).blamed, self.run_once([]).blamed
+            if again is None or without is None or self._failed_before is None:
+                return ran
+            steady = {test for test in unexplained & again if test not in without or test in self._failed_before}
+            self._steady |= steady
+            self._flaky |= unexplained - steady
+            for test in sorted(unexplained - steady):
+                self.note(f"{test} is flaky, and executes no fill: not counted")
+        return self._excuse_flaky(ran)
+
+    def _excuse_flaky(self, ran: Ran) -> Ran:
+        """The run with the tests excused that are known to be flaky."""
+        failures = tuple(failure for failure in ran.failures if failure.test not in self._flaky)
+        return replace(ran, failures=failures, excused=ran.excused | self._flaky)
+
+    @cached_property
+    def executed(self) -> Mapping[str, frozenset[int]] | None:
+        """The ids of the suspects that each test executes, by its id; only tests that execute some. None if unknown."""
+        return self._read_executed(self._traced)
+
+    @staticmethod
+    def _read_executed(ran: Ran | None) -> Mapping[str, frozenset[int]] | None:
+        """The words that a traced run left in the marker, as ids of holes, by the test."""
+        if ran is None or ran.reached_by is None:
+            return None
+        return {test: frozenset(map(int, words)) for test, words in ran.reached_by.items()}
+
+    @cached_property
+    def _traced(self) -> Ran | None:
+        """A run with all suspects that tells which tests execute them. None if no run can tell: the command must be a
+        single pytest in the sandbox, and all suspects must be bodies of Python functions.
+        """
+        suspects = chain.from_iterable(self._suspects.values())
+        is_traceable = all(
+            self._journal.file(hole.file).language == "python" and hole.hole.is_body for hole in suspects
+        )
+        return self._trace(self.suspects) if is_traceable and not tell_why_cold(self.command) else None
+
+    def _trace(self, chosen: Sequence[int]) -> Ran:
+        """Runs with the fills of `chosen`, all marked, so that the run tells which of them each test executes."""
+        self._is_tracing = True
+        self._in_copy.clear()
+        ran = self._execute(chosen)
+        self._is_tracing = False
+        self._in_copy.clear()
+        self.note(f"{self._describe(chosen)}, to see which tests execute them")
+        return ran
+
+    def _mark(self, hole: HoleRow, regions: Regions) -> bytes:
+        """The fill of a body with a statement before it that writes the hole's id into the marker file."""
+        fill = self._journal.fill(hole)
+        assert fill is not None
+        body = fill.new.lstrip()
+        before = regions.data[: regions.places[hole.id][0]] + fill.new[: len(fill.new) - len(body)]
+        indent = before[before.rfind(b"\n") + 1 :]
+        # Called by `exec`, because the body may stand on the line of its `def`, where no `with` can stand.
+        code = f"with open({str(self.copy.root / MARKER)!r}, 'a') as file: file.write('{hole.id} ')"
+        separator = b"; " if indent.strip() else b"\n" + indent
+        return fill.new[: len(fill.new) - len(body)] + f"exec({code!a}, {{}})".encode() + separator + body
+
+    def passes(self, chosen: Sequence[int]) -> bool:
+        """The test of `find_guilty`: `run` as a boolean. Notes a failure in `reasons`."""
+        ran = self.run(chosen)
+        if chosen and not ran.is_good:  # the search puts a fill last before it finds it guilty
+            self.reasons[chosen[-1]] = ran.verdict if ran.code is None else ran.reason
+        return ran.is_good
+
     def stop_unfilled(self) -> bool:
-        """From now on stubs without a fill stop tests, and tests that fail without coming to a suspect do not count.
-        False if that cannot be: only pytest that can be kept warm tells what each test runs.
+        """From now on stubs without a fill stop tests. Tests that they stop do not count, nor those that fail without
+        coming to a suspect. Returns False if that cannot be, because no run tells what each test executes.
         """
         for file in self._journal.files():
             with suppress(MidfillError, OSError):  # a file that cannot be read has no stubs
                 self._find_stops(file)
-        self._standing.clear()
+        self._in_copy.clear()
         unrelated = None if self._traced is None else find_unrelated(self.run_once([]), self._traced)
         if unrelated is None:
             if any(self._journal.file(file_id).language == "python" for file_id in self._suspects):
+                # Here all runs are cold, which `why_strict` must not take for the reason.
                 why = why_strict(self.command, self._traced and replace(self._traced, is_warm=True))
                 self.note(f"every test that fails counts, because {why}")
             return False
@@ -340,7 +342,7 @@ class Verifier:
         return True
 
     def _find_stops(self, file: FileRow) -> None:
-        """Finds the stops of a file's stubs without a fill; puts them into the copy unless the file has suspects."""
+        """Finds the stops of a file's stubs. Puts them into the copy; in a file with suspects `_put_file` does so."""
         target = guards.find_target(self.copy.root, file.below(self.copy.root))
         is_suspect = file.id in self._suspects
         data = (self._originals / str(file.id)).read_bytes() if is_suspect else read_content(target).data
@@ -366,7 +368,9 @@ class Verifier:
             self._mirror.write(name, regions.replace(stops).data)
 
     def find_unproven(self, good: Sequence[int]) -> list[int]:
-        """Those of the fills `good` that no test runs which passes with all of them, if stubs stop some tests."""
+        """The ids of `good` whose fills no test executes that passes with all of them: beside stubs nothing shows that
+        they are right. None are unproven if all tests that fail do so for other reasons than stubs.
+        """
         traced = self._trace(good)
         failed = traced.failed or frozenset()
         if traced.failed is not None and failed - self._flaky <= self._unrelated.keys():
@@ -376,13 +380,17 @@ class Verifier:
         return [hole_id for hole_id in good if hole_id not in proven]
 
     def keeps_passing(self, chosen: Sequence[int]) -> bool:
-        """True if all tests that pass without any fill pass with `chosen`, too, in the tree as it is."""
+        """True if all tests that pass without any fill pass with `chosen`, too. Removes stops: they may hide it."""
         self._stops.clear()
-        self._standing.clear()
+        self._in_copy.clear()
         for name, data in self._without_stops.items():
             self._mirror.write(name, data)
         blamed = self.run_once(chosen).blamed
         return blamed is not None and self._failed_before is not None and blamed <= self._failed_before
+
+    def forget_runs(self) -> None:
+        """Drops the journaled runs and their outputs, so that the next verification starts anew."""
+        self._journal.set_meta(**{f"run{number}": None for number in range(1, self.num_runs + 1)})
 
 
 def verify(
@@ -395,7 +403,7 @@ def verify(
     *,
     first_s: float | None = None,
 ) -> tuple[Verdict, Report]:
-    """Finds the guilty ones of the holes `suspects` (ids), and rolls them back; the caller holds the lock. With
+    """Finds the holes in `suspects` (ids) whose fills are guilty, and rolls them back. The caller holds the lock. With
     `first_s` the command gets that time without any fill, and then a multiple of what it took.
 
     Holes of files that cannot be read are neither good nor guilty. Raises `verify_baseline`, `verify_flaky` and
@@ -432,7 +440,7 @@ def _search(verifier: Verifier, first_s: float | None) -> Verdict:
             raise
         if not verifier.run_once(verifier.suspects).is_good:
             if verifier.is_slow and first_s is not None:
-                return _search(verifier, None)  # it may end after all
+                return _search(verifier, None)  # with the command's own time limit it may end
             return _search_beside_stubs(verifier, error)
         verdict = Verdict(good=list(verifier.suspects))  # only the fills make the command pass
     else:
@@ -442,8 +450,8 @@ def _search(verifier: Verifier, first_s: float | None) -> Verdict:
 
 
 def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
-    """As `_search`, where the command fails both without any fill and with all: some stubs may have no fill, and some
-    tests fail for reasons of their own. Raises the error of the `baseline` if no fill is proven.
+    """As `_search`, if the command fails both without any fill and with all: stubs may have no fill, and tests may fail
+    for reasons of their own. Raises the error of the `baseline` if no fill is proven.
     """
     if not verifier.stop_unfilled():
         raise baseline
@@ -457,7 +465,7 @@ def _search_beside_stubs(verifier: Verifier, baseline: MidfillError) -> Verdict:
 
 
 def _find_guilty(verifier: Verifier) -> Verdict:
-    """Finds the guilty suspects: at once those that fail in different tests, as far as is known what these execute."""
+    """Finds the guilty suspects: by searches for the failing tests, all at once, or by one search if that cannot be."""
     suspects = verifier.suspects
     full = verifier.run(suspects) if suspects else Ran(0, "", 0.0)
     if full.is_good:
@@ -466,6 +474,7 @@ def _find_guilty(verifier: Verifier) -> Verdict:
     if full.blamed and full.failed is not None and full.blamed <= executed.keys():
         suspected = frozenset[int]().union(*(executed[test] for test in full.blamed))
         passing = frozenset[int]().union(*(executed[test] for test in executed.keys() - full.failed))
+        # First spares the fills that passing tests execute, too. If the other fills do not explain it, spares none.
         for spared in dict.fromkeys((suspected & passing, frozenset[int]())):
             verdict = _search_apart(verifier, suspects, {test: executed[test] - spared for test in sorted(full.blamed)})
             if verdict is not None:
@@ -474,7 +483,7 @@ def _find_guilty(verifier: Verifier) -> Verdict:
 
 
 def _search_apart(verifier: Verifier, suspects: Sequence[int], blamed: Mapping[str, Set[int]]) -> Verdict | None:
-    """As `find_guilty_apart`, for the suspects to blame by tests that fail. None, too, if a test blames none."""
+    """As `find_guilty_apart`. `blamed`: which suspects each failing test may blame. None, too, if a test has none."""
     if not all(blamed.values()):
         return None
     parts = [[hole_id for hole_id in suspects if hole_id in part] for part in split(blamed.values())]
@@ -484,37 +493,38 @@ def _search_apart(verifier: Verifier, suspects: Sequence[int], blamed: Mapping[s
         ran = verifier.run(chosen)
         if ran.blamed is None or not ran.blamed <= blamed.keys():
             return None
-        last = {part_of[hole_id]: hole_id for hole_id in chosen if hole_id in part_of}
-        index_of = {test: part_of[min(blamed[test])] for test in ran.blamed}
-        for failure in reversed(ran.failures):
-            if index_of.get(failure.test) in last:
-                verifier.reasons[last[index_of[failure.test]]] = failure.sentence
-        return set(index_of.values())
+        last_of_part = {part_of[hole_id]: hole_id for hole_id in chosen if hole_id in part_of}
+        part_of_test = {test: part_of[min(blamed[test])] for test in ran.blamed}
+        for failure in reversed(ran.failures):  # the first failure of a part is its reason
+            if part_of_test.get(failure.test) in last_of_part:
+                verifier.reasons[last_of_part[part_of_test[failure.test]]] = failure.sentence
+        return set(part_of_test.values())
 
     good = [hole_id for hole_id in suspects if hole_id not in part_of]
     return find_guilty_apart(good, parts, test_parts)
 
 
 def _refuse_flaky(verifier: Verifier, verdict: Verdict, num_repeats: int) -> None:
-    """Raises `verify_flaky` if a fill is doubtful, or if the command fails with the good ones after all."""
+    """Raises `verify_flaky` if a fill is doubtful, or if the command fails in one of more runs with the good ones."""
     if verdict.doubtful:
         ids = ", ".join(map(str, verdict.doubtful))
         raise MidfillError("verify_flaky", f"with the same fills the command fails and passes (hole {ids})")
     repeats = [verifier.passes(verdict.good) for _ in range(num_repeats)]
     if not all(repeats):
-        often = f"{repeats.count(False)} of {len(repeats)} times"
-        raise MidfillError("verify_flaky", f"the command fails {often} at the end")
+        how_often = f"{repeats.count(False)} of {len(repeats)} times"
+        raise MidfillError("verify_flaky", f"the command fails {how_often} at the end")
 
 
 def _settle(journal: Journal, writer: Writer, verdict: Verdict, reasons: Mapping[int, str]) -> Report:
-    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified. `reasons` say why the
-    command fails with a guilty one.
+    """Takes the guilty fills out of the tree, and marks the good ones that are in it as verified. `reasons` has why the
+    command fails with each guilty one, by the id of its hole.
     """
-    told = {hole_id: f"the command fails with it: {reasons[hole_id]}".removesuffix(": ") for hole_id in verdict.guilty}
-    guilty, good = ([journal.hole(hole_id) for hole_id in ids] for ids in (verdict.guilty, verdict.good))
+    why = {hole_id: f"the command fails with it: {reasons[hole_id]}".removesuffix(": ") for hole_id in verdict.guilty}
+    guilty = [journal.hole(hole_id) for hole_id in verdict.guilty]
+    good = [journal.hole(hole_id) for hole_id in verdict.good]
     kept = [StateChange(hole.id, State.VERIFIED) for hole in good if hole.is_written]
-    report = writer.undo(guilty, State.ROLLED_BACK, told)
-    changes = [StateChange(hole.id, State.ROLLED_BACK, told[hole.id]) for hole in guilty if not hole.is_written] + kept
+    report = writer.undo(guilty, State.ROLLED_BACK, why)
+    changes = [StateChange(hole.id, State.ROLLED_BACK, why[hole.id]) for hole in guilty if not hole.is_written] + kept
     journal.set_states(changes)
     report.holes += changes
     written.forget(journal.texts_of((change.hole for change in kept), State.VERIFIED))

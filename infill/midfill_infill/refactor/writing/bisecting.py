@@ -4,15 +4,16 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+# Tests the tree with the fills of just these holes in it, and returns True if it passes.
 Test = Callable[[Sequence[int]], bool]
-# The indices of the parts of which a test fails; None if something else fails.
+# Tests it likewise, and returns the indices of the parts that fail; None if something else fails, too.
 TestParts = Callable[[Sequence[int]], set[int] | None]
 
 
 @dataclass
 class Verdict:
-    """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. Of
-    `doubtful` the same test both passed and failed. No test that passes runs `unproven`. `num_runs` counts the tests.
+    """The result of a search, as ids of holes. `good` passes as a whole; adding any of `guilty` to it failed twice. For
+    `doubtful` one test both passed and failed. No passing test runs `unproven`. `num_runs` counts the tests.
     """
 
     good: list[int] = field(default_factory=list)
@@ -23,13 +24,12 @@ class Verdict:
 
 
 def find_guilty(suspects: Sequence[int], test: Test, *, known_to_fail: bool = False) -> Verdict:
-    """Splits the ids `suspects` into good and guilty ones. `test(chosen)` is True if the tree passes with `chosen` in
-    it.
+    """Splits the ids `suspects` into good and guilty ones. `known_to_fail`: `test` has failed with all of them.
 
-    Suspects that pass stay in the tree while others are tested, so the last of those that fail only together becomes
-    guilty. If one half of some suspects passes, the other half must fail, and is not tested as a whole. Before a
-    suspect counts as guilty, a test of it alone repeats the known result; if it passes then, it is doubtful, which ends
-    the search. One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
+    Suspects that pass stay in the tree while others are tested, so if some fail only together, the last one of them
+    becomes guilty. If the first half of failing suspects passes, the second half must fail, and is not tested as a
+    whole. Before a suspect counts as guilty, the test that it failed is repeated; if that passes, the suspect is
+    doubtful, which ends the search. One guilty suspect among n costs at most 2 + 2 * log2(n) tests.
     """
     verdict = Verdict()
     search = _search(verdict, suspects, known_to_fail=known_to_fail)
@@ -42,10 +42,28 @@ def find_guilty(suspects: Sequence[int], test: Test, *, known_to_fail: bool = Fa
         return verdict
 
 
+def _search(verdict: Verdict, suspects: Sequence[int], *, known_to_fail: bool) -> Generator[list[int], bool, None]:
+    """Adds each of `suspects` to a list of `verdict`. Yields the ids to test, and is sent whether they pass."""
+    if not suspects or verdict.doubtful:
+        return
+    if not known_to_fail and (yield [*verdict.good, *suspects]):
+        verdict.good.extend(suspects)
+        return
+    if len(suspects) == 1:
+        passes_now = yield [*verdict.good, *suspects]
+        (verdict.doubtful if passes_now else verdict.guilty).extend(suspects)
+        return
+    middle = len(suspects) // 2
+    num_good = len(verdict.good)
+    yield from _search(verdict, suspects[:middle], known_to_fail=False)
+    yield from _search(verdict, suspects[middle:], known_to_fail=len(verdict.good) == num_good + middle)
+
+
 def find_guilty_apart(good: Sequence[int], parts: Sequence[Sequence[int]], test: TestParts) -> Verdict | None:
-    """As `find_guilty`, for `parts` of the suspects each of which fails in tests of its own: searches all at once, so
-    the number of tests is that of the longest search and 2 * log2(number of parts). None if others than the guilty ones
-    of a part make its tests fail, or if suspects outside of all parts, `good`, do not pass.
+    """As `find_guilty`, for suspects in `parts`, each of which fails in tests of its own; `good` are those in no part.
+    Each test serves the searches of all parts, so they take 1 + 2 * log2(number of parts) tests more than the longest
+    one. Returns None if that is impossible: `good` does not pass, a suspect is doubtful, or the tests of a part fail
+    for another reason than its own guilty fills.
     """
     verdicts = [Verdict() for _ in parts]
     searches = [_search(verdict, part, known_to_fail=True) for verdict, part in zip(verdicts, parts, strict=True)]
@@ -65,8 +83,9 @@ def find_guilty_apart(good: Sequence[int], parts: Sequence[Sequence[int]], test:
         if any(verdict.doubtful for verdict in verdicts):
             return None
     together = Verdict([*good, *chain.from_iterable(verdict.good for verdict in verdicts)])
+    # Guilty fills must fail in their own part alone: of any two parts, each is in the tree once without the other.
     for bit in range((len(parts) - 1).bit_length()):
-        for value in (0, 1):  # of any two parts, each is once in the tree without the other
+        for value in (0, 1):
             inside = {index for index in range(len(parts)) if index >> bit & 1 == value}
             guilty = chain.from_iterable(verdicts[index].guilty for index in sorted(inside))
             if test([*together.good, *guilty]) != inside:
@@ -76,26 +95,9 @@ def find_guilty_apart(good: Sequence[int], parts: Sequence[Sequence[int]], test:
 
 
 def split(groups: Iterable[Iterable[int]]) -> list[set[int]]:
-    """Joins groups that have an id in common."""
+    """Splits all ids of some groups into disjoint parts: groups that have an id in common go into one part."""
     parts: list[set[int]] = []
     for group in map(set, groups):
         apart = [part for part in parts if part.isdisjoint(group)]
         parts = [*apart, group.union(*(part for part in parts if not part.isdisjoint(group)))]
     return parts
-
-
-def _search(verdict: Verdict, chosen: Sequence[int], *, known_to_fail: bool) -> Generator[list[int], bool, None]:
-    """Adds to `verdict` which of `chosen` are good and guilty. Yields what to test, and is sent whether it passes."""
-    if not chosen or verdict.doubtful:
-        return
-    if not known_to_fail and (yield [*verdict.good, *chosen]):
-        verdict.good.extend(chosen)
-        return
-    if len(chosen) == 1:
-        is_doubtful = yield [*verdict.good, *chosen]
-        (verdict.doubtful if is_doubtful else verdict.guilty).extend(chosen)
-        return
-    middle = len(chosen) // 2
-    num_good = len(verdict.good)
-    yield from _search(verdict, chosen[:middle], known_to_fail=False)
-    yield from _search(verdict, chosen[middle:], known_to_fail=len(verdict.good) == num_good + middle)
