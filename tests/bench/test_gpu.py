@@ -78,6 +78,7 @@ def test_what_a_user_did_wrong_is_one_sentence(
     monkeypatch.setattr(green, "find_red", lambda *tests, folder: ())
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "argv", ["bench", *words])
+    monkeypatch.delitem(sys.modules, f"bench.{words[0]}", raising=False)  # runpy warns of one that is imported
     with pytest.raises(SystemExit, match="2"):
         bench_main()
     assert re.fullmatch(r".*no.*\.\n", capsys.readouterr().err)

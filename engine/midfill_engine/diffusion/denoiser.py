@@ -192,5 +192,5 @@ def delay_neighbors(decision: Decision, expands: Array) -> Decision:
         return decision
     is_beside = np.zeros_like(grows)
     is_beside[1:] |= grows[:-1]
-    is_beside[:-1] |= grows[1:] & ~is_beside[:-1]
+    is_beside[:-1] |= grows[1:]
     return Decision(decision.settle & (grows | ~is_beside), decision.remask, decision.edit)

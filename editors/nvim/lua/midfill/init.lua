@@ -111,16 +111,13 @@ function M.toggle_old(_, buffer)
   marks.pending(buffer, fills_of[buffer], options, old_shown[buffer])
 end
 
---- What takes an answer; after an error it also calls `failed`, if there is one.
 local function take_answer(buffer, token, failed)
   return function(error)
     if token then -- previews of other fills stay
       running[token] = nil
       marks.clear_preview(buffer, token)
     end
-    if error and failed then
-      failed()
-    end
+    local _ = error and failed and failed()
     local is_told = error and (error.code == -32800 or vim.tbl_get(error, 'data', 'shown'))
     return error and not is_told and vim.api.nvim_buf_is_valid(buffer) and fail(error.message)
   end
@@ -158,13 +155,12 @@ local function is_no_block(range)
 end
 
 --- Asks for a fill of `what` (body, selection, stubs, hole) and has the server put it in as one undo step.
---- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it. Calls
---- `failed` if nothing is filled.
+--- Each of `ranges`, by default the cursor, is { row, byte column, row, byte column } from 0, the end not in it.
 function M.fill(what, ranges, extra, failed)
   local buffer = vim.api.nvim_get_current_buf()
   local client = is_no_block(ranges and ranges[1]) and client_of(buffer)
   if not client then
-    return
+    return failed and failed()
   end
   local token = next_token(buffer)
   local params = vim.tbl_extend('force', {
@@ -251,34 +247,26 @@ function M.next_edit(action)
   return client and client:request('workspace/executeCommand', { command = 'midfill.repeat', arguments = { argument } }, take_answer(buffer), buffer)
 end
 
-local function remember(buffer, range)
-  holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
-end
-
 --- Remembers the selection, or the cursor, as one of the holes that `:Midfill holes` fills jointly.
-function M.add(range)
+function M.add(range, buffer)
+  buffer = buffer or vim.api.nvim_get_current_buf()
   if is_no_block(range) then
-    remember(vim.api.nvim_get_current_buf(), range)
+    holes[buffer] = vim.list_extend(holes[buffer] or {}, { marks.hole(buffer, range) })
   end
 end
 
---- Fills all remembered holes of the buffer in one pass: each sees the others while they are written. They stay
---- remembered if that fails in an unchanged text.
+--- Fills all remembered holes of the buffer in one pass: each sees the others while they are written.
 function M.fill_holes()
   local buffer = vim.api.nvim_get_current_buf()
-  if not client_of(buffer) then
-    return
-  end
   local ranges = vim.iter(holes[buffer] or {}):map(function(mark) return marks.take_hole(buffer, mark) end):totable()
   holes[buffer] = nil
   if #ranges == 0 then
     return fail('Midfill: add holes first, with :Midfill add')
   end
   local tick = vim.b[buffer].changedtick
-  M.fill('selection', ranges, nil, function()
-    if vim.api.nvim_buf_is_loaded(buffer) and vim.b[buffer].changedtick == tick then
-      vim.tbl_map(function(range) remember(buffer, range) end, ranges)
-    end
+  M.fill('selection', ranges, nil, function() -- in an unchanged text they wait again
+    local is_same = vim.api.nvim_buf_is_loaded(buffer) and vim.b[buffer].changedtick == tick
+    return is_same and vim.tbl_map(function(range) M.add(range, buffer) end, ranges)
   end)
 end
 
