@@ -187,7 +187,9 @@ function operations.next(body)
     current.pending[id] = nil
     local first = table.remove(fill.others, 1)
     put(fill.body, '    ' .. first, fill.held, vim.list_extend(fill.others, { first }))
+    local before = vim.b.midfill_pending
     vim.cmd('Midfill next')
+    wait('its id, by which the next command names it', function() return vim.b.midfill_pending ~= before end)
   end
 end
 
