@@ -117,9 +117,12 @@ class ExpertOperators(TorchOperators):
     def mix(self, experts: MixtureOfExperts, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         if not len(rows):
             return rows
-        size, matrices = ROW_BUCKETS[-1], matrices_of(experts)
-        parts = zip(*(torch.split(values, size) for values in (rows, chosen, weights)), strict=True)
-        return torch.cat([mix_experts(x, matrices, ids, shares).sum(dim=0).to(x.dtype) for x, ids, shares in parts])
+        matrices, mixed = matrices_of(experts), []
+        for start in range(0, len(rows), ROW_BUCKETS[-1]):
+            part = slice(start, start + ROW_BUCKETS[-1])
+            sums = mix_experts(rows[part], matrices, chosen[part], weights[part])
+            mixed.append(sums.sum(dim=0).to(rows.dtype))
+        return torch.cat(mixed)
 
 
 def make_room(config: TransformerConfig, num_rows: int, like: Tensor) -> Tensor:

@@ -56,15 +56,18 @@ def write_corpus(archives: Path, corpus: Path, evaluation: list[Path]) -> dict[s
     """
     table = read_table(archives / "sources.tsv")
     used = {row.sha256 for row in table if row.used == "yes"}
-    found = [archive for archive in archives_in(archives) if archive.sha256 in used]
-    counts, kept_bytes = _write(corpus, evaluation, [(each.sha256, each.name, read_files(each.path)) for each in found])
+    packages: list[Package] = []
+    for archive in archives_in(archives):
+        if archive.sha256 in used:
+            packages.append((archive.sha256, archive.name, read_files(archive.path)))
+    counts, kept_bytes = _write(corpus, evaluation, packages)
     write_table(corpus / "sources.tsv", [replace(row, kept_bytes=kept_bytes[row.sha256]) for row in table])
     return counts
 
 
 def write_own_corpus(repositories: list[Path], corpus: Path, evaluation: list[Path]) -> dict[str, int]:
     """Like `write_corpus` of the files that git tracks in `repositories`, without a table of sources."""
-    packages = [(str(each), each.resolve().name, read_tracked(each)) for each in repositories]
+    packages = [(str(folder), folder.resolve().name, read_tracked(folder)) for folder in repositories]
     return _write(corpus, evaluation, packages)[0]
 
 

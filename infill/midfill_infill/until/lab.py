@@ -222,9 +222,8 @@ class Lab:
             reason = probed.reason or output[-1]
             raise MidfillError("until_unreached", f"`{line}` fails before it comes to {names}: {reason}")
         if self._is_partial and unrelated is not None and asis.failed is not None and probed.reached_by is not None:
-            stopped = {
-                failure.test for failure in asis.failures if NOT_FILLED in failure.message
-            } - probed.reached_by.keys()
+            at_stubs = {failure.test for failure in asis.failures if NOT_FILLED in failure.message}
+            stopped = at_stubs - probed.reached_by.keys()
             self.unrelated, self.touched = unrelated, asis.failed - unrelated.keys() - stopped
             if not self.touched and stopped:
                 raise MidfillError("until_unreached", f"tests that come to {names} stop before in other functions")
